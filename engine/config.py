@@ -1,0 +1,36 @@
+"""Engine settings, each with the reason for its default."""
+
+from typing import Literal
+
+import msgspec
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sizes and policies of one engine. All are settings of the `engine:` section of the config file."""
+
+    #: "exact" is float32 and equals transformers token for token; "bf16" halves memory traffic.
+    numerics: Literal["exact", "bf16"] = "bf16"
+    #: Tokens per KV block. 16 wastes at most 15 slots per prefix node and keeps block tables short.
+    block_size: int = 16
+    #: KV pool in bytes; None takes min(2 GiB, 25 % of free memory), which leaves a laptop usable.
+    kv_cache_bytes: int | None = None
+    #: Longest prompt + output in tokens; None takes the model's own limit, capped by the pool.
+    max_model_len: int | None = None
+    #: Requests decoded together. 16 is where two CPU cores stop gaining.
+    max_num_seqs: int = 16
+    #: Of those, slots only class-0 requests (quest-givers) may take.
+    reserved_slots: int = 2
+    #: Most rows in one step.
+    max_num_batched_tokens: int = 512
+    #: A step that serves speakers aims at this; prefill takes what is left of it.
+    step_target_ms: float = 80.0
+    #: Prefill rows a mixed step gets in any case, so that arrivals never starve.
+    min_prefill_tokens: int = 32
+    #: A waiting request gains one class per this many seconds (bounds starvation).
+    ageing_s: float = 5.0
+    #: Requests that may wait; more are refused as busy.
+    max_waiting: int = 256
+    #: Worker threads of the forward pass; None takes all cores.
+    threads: int | None = None
+    #: Pace of a scripted model (`script:FILE`), so that exact streams look like speech.
+    script_step_ms: float = 10.0

@@ -1,0 +1,52 @@
+"""Everything the engine refuses, as exceptions a caller can act on.
+
+A refused request never disturbs another one: all checks run before any block is taken.
+"""
+
+
+class EngineError(Exception):
+    """Base of all engine errors. `code` is stable and safe to show to a client."""
+
+    code = "internal"
+
+
+class InvalidRequest(EngineError):
+    """A field of the request is out of range or of the wrong kind; the text names it."""
+
+    code = "bad_field"
+
+
+class ContextExceeded(EngineError):
+    """Prompt plus maximum output cannot fit. `limit` and `actual` are in tokens."""
+
+    code = "context_exceeded"
+
+    def __init__(self, limit: int, actual: int, what: str = "prompt + max_tokens") -> None:
+        super().__init__(f"{what} is {actual} tokens, the limit is {limit}")
+        self.limit = limit
+        self.actual = actual
+
+
+class QueueFull(EngineError):
+    """Too many requests are waiting already. `retry_ms` says when a new try makes sense."""
+
+    code = "busy"
+
+    def __init__(self, limit: int, retry_ms: int = 1000) -> None:
+        super().__init__(f"{limit} requests are waiting already; try again in {retry_ms} ms")
+        self.limit = limit
+        self.retry_ms = retry_ms
+
+
+class EngineStopped(EngineError):
+    """The engine is not running (not started yet, or shut down)."""
+
+    code = "draining"
+
+
+class OutOfMemory(EngineError):
+    """Model and cache do not fit. The message names required and available bytes and a setting to change."""
+
+
+class ModelError(EngineError):
+    """A model cannot be found, fetched, verified or understood; the message says what to do."""

@@ -1,0 +1,47 @@
+"""What the engine says back: text as it appears, and the bill at the end."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+FinishReason = Literal["stop", "length", "cancelled", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts and times of one request.
+
+    Attributes:
+        prompt_tokens: all prompt tokens, shared prefixes included.
+        cached_tokens: those this request did not have to compute (warmed, reused or joined in flight).
+        completion_tokens: tokens generated.
+        arrived, scheduled, first_token, finished: `time.monotonic()` seconds; None if never reached.
+    """
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    arrived: float
+    scheduled: float | None
+    first_token: float | None
+    finished: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutput:
+    """What one engine step released for one request.
+
+    Attributes:
+        request_id: which request.
+        text: new text only, whole characters, nothing that may still become a stop string.
+        token_ids: new tokens only (their text may still be held back).
+        finish: None while running; set exactly once, in the last output.
+        usage: set with `finish`.
+        error: what went wrong when `finish` is "failed".
+    """
+
+    request_id: int
+    text: str
+    token_ids: tuple[int, ...]
+    finish: FinishReason | None = None
+    usage: Usage | None = None
+    error: str | None = None

@@ -1,0 +1,93 @@
+"""What one step computes, as plain data. The scheduler writes it, the runner reads it.
+
+A `StepPlan` is device-neutral: it names token ids, positions and physical blocks, no tensor. `ForwardBatch`
+is the same thing laid out as tensors for the model.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """KV of consecutive positions: a prefix node or a request's own tokens.
+
+    Attributes:
+        node: id of the prefix node, or -1 for the request's own part. Equal ids mean equal blocks, which is
+            what shared-prefix attention groups by.
+        blocks: physical block numbers in order.
+        length: tokens of this segment that are attended, including those written in this step.
+    """
+
+    node: int
+    blocks: tuple[int, ...]
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceStep:
+    """One sequence's share of a step: feed `tokens` at positions `start`, `start`+1, …
+
+    Attributes:
+        owner: request id, or -1 when a prefix node is computed for its own sake.
+        tokens: token ids fed.
+        start: position of the first of them.
+        slots: physical slot (block × block size + offset) each token's KV is written to.
+        segments: where all KV up to and including these tokens lies, in order of position.
+        sample: whether the last row's logits yield a token.
+    """
+
+    owner: int
+    tokens: tuple[int, ...]
+    start: int
+    slots: tuple[int, ...]
+    segments: tuple[Segment, ...]
+    sample: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """Everything one forward pass computes."""
+
+    step: int
+    sequences: tuple[SequenceStep, ...]
+
+    @property
+    def rows(self) -> int:
+        """Number of token rows in the forward pass."""
+        return sum(len(s.tokens) for s in self.sequences)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rows [start, end) of a flat batch belong to one sequence that attends to `runs`.
+
+    `runs` are (first slot, length) pairs of physically consecutive slots whose concatenation is the context
+    at positions 0, 1, …, end of the sequence; row r of the span sits at context index
+    `context - (end - start) + (r - start)` and sees everything up to itself (causal).
+    """
+
+    start: int
+    end: int
+    context: int
+    runs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardBatch:
+    """A `StepPlan` as tensors.
+
+    Attributes:
+        tokens: int64 [rows].
+        positions: int64 [rows].
+        slots: int64 [rows], where each row's K and V are written.
+        spans: one per sequence.
+        logit_rows: int64 [samples], rows whose logits are wanted.
+    """
+
+    tokens: torch.Tensor
+    positions: torch.Tensor
+    slots: torch.Tensor
+    spans: tuple[Span, ...]
+    logit_rows: torch.Tensor
