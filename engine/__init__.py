@@ -1,4 +1,25 @@
 """The inference engine: paged attention, continuous batching, shared prefixes.
 
-It knows tokens, blocks, rows and integer priority classes, nothing about games. See `engine.api`.
+It knows tokens, blocks, rows and integer priority classes, nothing about games.
+
+    from engine import LLM, SamplingParams
+    print(LLM("default").generate("Once upon a time", SamplingParams(max_tokens=32))[0].text)
 """
+
+from engine.api import LLM, AsyncEngine, Completion, Ticket
+from engine.config import EngineConfig
+from engine.outputs import RequestOutput, Usage
+from engine.params import SamplingParams
+from engine.prefixes import Prefix
+
+__all__ = [
+    "LLM",
+    "AsyncEngine",
+    "Completion",
+    "EngineConfig",
+    "Prefix",
+    "RequestOutput",
+    "SamplingParams",
+    "Ticket",
+    "Usage",
+]

@@ -6,7 +6,9 @@ import msgspec
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Sizes and policies of one engine. All are settings of the `engine:` section of the config file."""
+    """Sizes and policies of one engine. All are settings of the `engine:` section of the config
+    file.
+    """
 
     #: "exact" is float32 and equals transformers token for token; "bf16" halves memory traffic.
     numerics: Literal["exact", "bf16"] = "bf16"
@@ -34,3 +36,20 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     threads: int | None = None
     #: Pace of a scripted model (`script:FILE`), so that exact streams look like speech.
     script_step_ms: float = 10.0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError naming the first setting that cannot work."""
+        for name in ("block_size", "max_num_seqs", "min_prefill_tokens", "max_waiting"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+        for name in ("step_target_ms", "ageing_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0")
+        if not 0 <= self.reserved_slots < self.max_num_seqs:
+            raise ValueError("reserved_slots must leave a slot of max_num_seqs for everybody else")
+        if self.max_num_batched_tokens < self.max_num_seqs + self.min_prefill_tokens:
+            raise ValueError(
+                "max_num_batched_tokens must be max_num_seqs + min_prefill_tokens or more"
+            )
+        if self.script_step_ms < 0:
+            raise ValueError("script_step_ms must be 0 or more")

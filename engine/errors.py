@@ -45,7 +45,9 @@ class EngineStopped(EngineError):
 
 
 class OutOfMemory(EngineError):
-    """Model and cache do not fit. The message names required and available bytes and a setting to change."""
+    """Model and cache do not fit. The message names required and available bytes and a setting to
+    change.
+    """
 
 
 class ModelError(EngineError):

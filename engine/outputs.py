@@ -12,9 +12,11 @@ class Usage:
 
     Attributes:
         prompt_tokens: all prompt tokens, shared prefixes included.
-        cached_tokens: those this request did not have to compute (warmed, reused or joined in flight).
+        cached_tokens: those this request did not have to compute (warmed, reused or joined in
+            flight).
         completion_tokens: tokens generated.
-        arrived, scheduled, first_token, finished: `time.monotonic()` seconds; None if never reached.
+        arrived, scheduled, first_token, finished: `time.monotonic()` seconds; None if never
+            reached.
     """
 
     prompt_tokens: int

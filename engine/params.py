@@ -18,7 +18,8 @@ class SamplingParams:
         min_p: drop tokens less likely than min_p times the most likely one, in [0, 1].
         repetition_penalty: > 1 makes tokens of prompt and output less likely (Keskar et al. 2019).
         seed: same seed, prompt and parameters give the same tokens; None draws one.
-        stop: the text ends before the first of these strings; none of their characters are released.
+        stop: the text ends before the first of these strings; none of their characters are
+            released.
         ignore_eos: go on after an end-of-sequence token (benchmarks).
         sentence_after: once this many tokens are out, end at the next end of a sentence;
             None never ends a reply that way.
@@ -53,12 +54,18 @@ class SamplingParams:
         need(0 < self.top_p <= 1, "top_p", "in (0, 1]")
         need(0 <= self.min_p <= 1, "min_p", "in [0, 1]")
         need(self.repetition_penalty > 0, "repetition_penalty", "above 0")
-        need(self.seed is None or (type(self.seed) is int and 0 <= self.seed < 2**63),
-             "seed", "None or an integer in [0, 2**63)")
+        need(
+            self.seed is None or (type(self.seed) is int and 0 <= self.seed < 2**63),
+            "seed",
+            "None or an integer in [0, 2**63)",
+        )
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
         else:
             object.__setattr__(self, "stop", tuple(self.stop))
         need(all(isinstance(s, str) and s for s in self.stop), "stop", "non-empty strings")
-        need(self.sentence_after is None or self.sentence_after >= 0,
-             "sentence_after", "None or 0 or more")
+        need(
+            self.sentence_after is None or self.sentence_after >= 0,
+            "sentence_after",
+            "None or 0 or more",
+        )

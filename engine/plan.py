@@ -1,12 +1,19 @@
 """What one step computes, as plain data. The scheduler writes it, the runner reads it.
 
-A `StepPlan` is device-neutral: it names token ids, positions and physical blocks, no tensor. `ForwardBatch`
-is the same thing laid out as tensors for the model.
+A `StepPlan` is device-neutral: it names token ids, positions and physical blocks, no tensor.
+`ForwardBatch` is the same thing laid out as tensors for the model.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from engine.prefixes import Prefix
+    from engine.request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +21,8 @@ class Segment:
     """KV of consecutive positions: a prefix node or a request's own tokens.
 
     Attributes:
-        node: id of the prefix node, or -1 for the request's own part. Equal ids mean equal blocks, which is
-            what shared-prefix attention groups by.
+        node: id of the prefix node, or -1 for the request's own part. Equal ids mean equal blocks,
+            which is what shared-prefix attention groups by.
         blocks: physical block numbers in order.
         length: tokens of this segment that are attended, including those written in this step.
     """
@@ -30,7 +37,7 @@ class SequenceStep:
     """One sequence's share of a step: feed `tokens` at positions `start`, `start`+1, …
 
     Attributes:
-        owner: request id, or -1 when a prefix node is computed for its own sake.
+        owner: the request, or the prefix node, these tokens belong to.
         tokens: token ids fed.
         start: position of the first of them.
         slots: physical slot (block × block size + offset) each token's KV is written to.
@@ -38,7 +45,7 @@ class SequenceStep:
         sample: whether the last row's logits yield a token.
     """
 
-    owner: int
+    owner: Request | Prefix
     tokens: tuple[int, ...]
     start: int
     slots: tuple[int, ...]
@@ -47,11 +54,26 @@ class SequenceStep:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """Copy-on-write: block `source` is to be copied to `target` before the forward pass."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
 class StepPlan:
-    """Everything one forward pass computes."""
+    """Everything one step computes.
+
+    Attributes:
+        step: counts up from 1.
+        sequences: what the forward pass is fed.
+        copies: to be done first and in this order (a later target may be an earlier source).
+    """
 
     step: int
     sequences: tuple[SequenceStep, ...]
+    copies: tuple[BlockCopy, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -63,8 +85,8 @@ class StepPlan:
 class Span:
     """Rows [start, end) of a flat batch belong to one sequence that attends to `runs`.
 
-    `runs` are (first slot, length) pairs of physically consecutive slots whose concatenation is the context
-    at positions 0, 1, …, end of the sequence; row r of the span sits at context index
+    `runs` are (first slot, length) pairs of physically consecutive slots whose concatenation is the
+    context at positions 0, 1, …, end of the sequence; row r of the span sits at context index
     `context - (end - start) + (r - start)` and sees everything up to itself (causal).
     """
 

@@ -1,0 +1,355 @@
+"""The engine's public face: `AsyncEngine` for servers, `LLM` for scripts."""
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from engine.build import build_engine, kv_summary
+from engine.config import EngineConfig
+from engine.errors import EngineError, EngineStopped, InvalidRequest, OutOfMemory
+from engine.outputs import FinishReason, RequestOutput, Usage
+from engine.params import SamplingParams
+from engine.prefixes import Prefix
+from engine.request import Request
+from engine.scripted import ScriptedModel
+from engine.weights.load import LoadedModel, load_model
+
+_log = logging.getLogger("troupe.engine")
+
+
+class Ticket:
+    """A submitted request, as its caller sees it.
+
+    Attributes:
+        id: the `request_id` of its outputs.
+        prompt_ids: its own prompt tokens, without the prefix.
+        prefix: the node its prompt starts with.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self.id = request.id
+        self.prompt_ids = request.prompt_ids
+        self.prefix = request.prefix
+
+    def all_prompt_ids(self) -> tuple[int, ...]:
+        """The whole prompt as the model sees it, prefix included."""
+        return (self.prefix.all_token_ids() if self.prefix else ()) + self.prompt_ids
+
+
+class AsyncEngine:
+    """An engine that steps in a thread of its own and reports to an event loop.
+
+    All tokens of a step reach the loop in one call, however many requests they belong to. Apart
+    from `start` and `stop`, the methods may be called before the engine runs; work then waits.
+
+    Attributes:
+        tokenizer, chat: of the model.
+        model_name: for people.
+        max_model_len: most tokens of prefix, prompt and output together.
+        scripted: whether replies come from a file (`script:FILE`), and `scripted_length`, the
+            longest.
+        kv_summary: one line on the size of the KV pool.
+    """
+
+    def __init__(
+        self, model: LoadedModel | ScriptedModel, config: EngineConfig | None = None
+    ) -> None:
+        config = config or EngineConfig()
+        self._engine = build_engine(model, config)
+        self.tokenizer = model.tokenizer
+        self.chat = model.chat
+        self.scripted = isinstance(model, ScriptedModel)
+        self.scripted_length = model.longest if isinstance(model, ScriptedModel) else 0
+        self.model_name = "script" if isinstance(model, ScriptedModel) else model.name
+        self.max_model_len = self._engine.max_model_len
+        self.kv_summary = kv_summary(self._engine, model, config)
+        self._sinks: dict[int, Callable[[RequestOutput], None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Start stepping. Outputs are delivered in the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """End open requests as cancelled and the thread after its current step. Idempotent."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._stopping = True
+        self._wake.set()
+        await asyncio.to_thread(thread.join)
+        await asyncio.sleep(0)  # let what the thread handed over be delivered
+
+    @property
+    def alive(self) -> bool:
+        """Whether the stepping thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def create_prefix(self, token_ids: Sequence[int], parent: Prefix | None = None) -> Prefix:
+        """A handle for a prompt beginning that many requests share; see `Engine.create_prefix`."""
+        return self._engine.create_prefix(token_ids, parent)
+
+    def release_prefix(self, prefix: Prefix) -> None:
+        """Give a handle back; with the last one the node is no longer kept."""
+        self._engine.release_prefix(prefix)
+        self._wake.set()
+
+    async def warm(self, prefix: Prefix) -> None:
+        """Compute a prefix now and keep it until it is released.
+
+        Raises:
+            OutOfMemory: it does not fit beside what is pinned, or was released meanwhile.
+            EngineStopped: the engine does not run.
+        """
+        if not self.alive:
+            raise EngineStopped("start() the engine before warming a prefix")
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+
+        def settle(error: OutOfMemory | None) -> None:
+            if ready.done():
+                return
+            if error is None:
+                ready.set_result(None)
+            else:
+                ready.set_exception(error)
+
+        self._engine.warm(prefix, lambda error: _call(loop, partial(settle, error)))
+        self._wake.set()
+        await ready
+
+    def submit(
+        self,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        on_output: Callable[[RequestOutput], None],
+        prefix: Prefix | None = None,
+        priority: int = 1,
+        salt: str = "",
+    ) -> Ticket:
+        """Queue a request.
+
+        Args:
+            prompt_ids: own tokens, following `prefix`; at least one.
+            params: sampling and stopping.
+            on_output: called in the event loop, at most once a step; its last output has `finish`
+                set.
+            prefix: node the prompt continues.
+            priority: class; 0 is most urgent and may take reserved slots.
+            salt: requests share cached history only if their salts are equal.
+
+        Raises:
+            InvalidRequest, ContextExceeded, QueueFull, EngineStopped: at once; nothing was taken.
+        """
+        if self._stopping:
+            raise EngineStopped("the engine is shutting down")
+        request = self._engine.submit(
+            prompt_ids, params, prefix=prefix, priority=priority, salt=salt
+        )
+        self._sinks[request.id] = on_output
+        self._wake.set()
+        return Ticket(request)
+
+    def cancel(self, ticket: Ticket) -> None:
+        """End a request, queued or running; its last output says `cancelled`. Idempotent."""
+        self._engine.cancel(ticket._request)
+        self._wake.set()
+
+    async def stream(
+        self,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        prefix: Prefix | None = None,
+        priority: int = 1,
+        salt: str = "",
+    ) -> AsyncIterator[RequestOutput]:
+        """The outputs of one request as they come; leaving the iteration cancels it."""
+        outputs: asyncio.Queue[RequestOutput] = asyncio.Queue()
+        ticket = self.submit(
+            prompt_ids,
+            params,
+            on_output=outputs.put_nowait,
+            prefix=prefix,
+            priority=priority,
+            salt=salt,
+        )
+        try:
+            while True:
+                output = await outputs.get()
+                yield output
+                if output.finish is not None:
+                    return
+        finally:
+            self.cancel(ticket)
+
+    def gauges(self) -> dict[str, float]:
+        """A recent snapshot of the engine's counters; exact when it is idle. See `engine.stats`."""
+        return self._engine.gauges
+
+    def _run(self) -> None:
+        engine, loop = self._engine, self._loop
+        assert loop is not None
+        try:
+            while not self._stopping:
+                self._wake.wait()
+                self._wake.clear()
+                while engine.has_work and not self._stopping:
+                    outputs = engine.step()
+                    if outputs:
+                        _call(loop, partial(self._deliver, outputs))
+        except Exception:
+            _log.exception("the engine thread ended")
+        finally:
+            self._stopping = True
+            _call(loop, self._abandon)
+
+    def _deliver(self, outputs: list[RequestOutput]) -> None:
+        for output in outputs:
+            sink = self._sinks.get(output.request_id)
+            if sink is None:
+                continue
+            if output.finish is not None:
+                del self._sinks[output.request_id]
+            try:
+                sink(output)
+            except Exception:  # one listener's fault must not silence the others
+                _log.exception("a listener of request %d failed", output.request_id)
+
+    def _abandon(self) -> None:
+        """Tell everybody who still listens that nothing more will come."""
+        final = [
+            RequestOutput(request_id, "", (), "cancelled", Usage(0, 0, 0, 0.0, None, None, 0.0))
+            for request_id in self._sinks
+        ]
+        self._deliver(final)
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    """Run `function` in the loop, unless that has been closed."""
+    try:
+        loop.call_soon_threadsafe(function)
+    except RuntimeError:
+        _log.debug("the event loop is gone")
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One finished continuation.
+
+    Attributes:
+        text, token_ids: of the continuation alone.
+        finish_reason: "stop", "length" or "failed".
+        usage: token counts and times.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    usage: Usage
+
+
+class LLM:
+    """A model in this process, for scripts: `LLM("default").generate("Once upon a time")`."""
+
+    def __init__(
+        self,
+        model: str = "default",
+        config: EngineConfig | None = None,
+        *,
+        data_dir: Path | str = ".cache/troupe",
+    ) -> None:
+        """Load `model`: "default", a GGUF file, a Hugging Face folder or a hub id.
+
+        Raises:
+            ModelError: it cannot be found, fetched or understood; the message says what to do.
+            OutOfMemory: the KV cache does not fit.
+        """
+        config = config or EngineConfig()
+        loaded = load_model(model, data_dir=Path(data_dir), numerics=config.numerics)
+        self._engine = build_engine(loaded, config)
+        self._window = config.max_waiting
+        self.tokenizer = loaded.tokenizer
+        self.chat = loaded.chat
+
+    def generate(
+        self,
+        prompts: str | Sequence[int] | Sequence[str | Sequence[int]],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[Completion]:
+        """Continue each prompt; all of them run together. Order of results is order of prompts.
+
+        Args:
+            prompts: one prompt or many; text (control tokens in it are ordinary text) or token ids.
+            params: one for all, or one each.
+
+        Raises:
+            InvalidRequest, ContextExceeded: one of them cannot be run; the message says which.
+                Nothing ran.
+        """
+        single = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int))
+        batch = cast("list[str | Sequence[int]]", [prompts] if single else list(prompts))
+        if params is None or isinstance(params, SamplingParams):
+            each = [params or SamplingParams()] * len(batch)
+        else:
+            each = list(params)
+        if len(each) != len(batch):
+            raise InvalidRequest(f"{len(batch)} prompts but {len(each)} sampling params")
+        todo = deque[tuple[int, tuple[int, ...], SamplingParams]]()
+        for index, (prompt, how) in enumerate(zip(batch, each, strict=True)):
+            ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+            try:
+                todo.append((index, self._engine.check_request(ids, how), how))
+            except EngineError as error:
+                error.add_note(f"in prompt {index}")
+                raise
+        return self._run(todo)
+
+    def _run(self, todo: deque[tuple[int, tuple[int, ...], SamplingParams]]) -> list[Completion]:
+        """Feed the queue as it empties and step until everything is finished."""
+        done: list[Completion | None] = [None] * len(todo)
+        running: dict[int, tuple[int, list[RequestOutput]]] = {}
+        requests: list[Request] = []
+        try:
+            while todo or running:
+                while todo and len(running) < self._window:
+                    index, ids, params = todo.popleft()
+                    requests.append(self._engine.submit(ids, params))
+                    running[requests[-1].id] = (index, [])
+                for output in self._engine.step():
+                    index, outputs = running[output.request_id]
+                    outputs.append(output)
+                    if output.finish is not None:
+                        del running[output.request_id]
+                        done[index] = _completion(outputs)
+        finally:
+            if running:  # interrupted: give everything back, so that the engine can be used again
+                for request in requests:
+                    self._engine.cancel(request)
+                self._engine.step()
+        return [completion for completion in done if completion is not None]
+
+
+def _completion(outputs: list[RequestOutput]) -> Completion:
+    last = outputs[-1]
+    assert last.finish is not None
+    assert last.usage is not None
+    return Completion(
+        "".join(output.text for output in outputs),
+        tuple(token for output in outputs for token in output.token_ids),
+        last.finish,
+        last.usage,
+    )

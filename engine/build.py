@@ -1,0 +1,64 @@
+"""Puts an engine together: a model, a KV pool that fits the machine, a runner."""
+
+import psutil
+import torch
+
+from engine.blocks import BlockPool
+from engine.config import EngineConfig
+from engine.errors import OutOfMemory
+from engine.kv.cache import KVCache
+from engine.loop import Engine
+from engine.runner import ModelRunner
+from engine.scripted import ScriptedModel, ScriptedRunner
+from engine.weights.load import LoadedModel
+
+_DEFAULT_KV_BYTES = 2 << 30
+_FREE_SHARE = 0.25
+_SCRIPTED_BLOCKS = 4096  # a scripted model has no KV; the books are kept all the same
+_SCRIPTED_LENGTH = 8192
+
+
+def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> Engine:
+    """An engine for `model`, with a KV pool of `kv_cache_bytes`, or what the machine can spare.
+
+    Raises:
+        OutOfMemory: the pool would hold less than one short dialogue.
+    """
+    size = config.block_size
+    if isinstance(model, ScriptedModel):
+        length = config.max_model_len or max(_SCRIPTED_LENGTH, 2 * model.longest)
+        pool = BlockPool(max(_SCRIPTED_BLOCKS, 4 * length // size), size)
+        scripted = ScriptedRunner(model, config.script_step_ms)
+        return Engine(scripted, model.tokenizer, pool, length, config)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    shape = model.config
+    dtype = model.decoder.kv_dtype
+    block_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize * size
+    free_bytes = psutil.virtual_memory().available
+    budget = config.kv_cache_bytes or min(_DEFAULT_KV_BYTES, int(free_bytes * _FREE_SHARE))
+    blocks = budget // block_bytes
+    if blocks < config.max_num_seqs:
+        raise OutOfMemory(
+            f"a KV cache of {budget:,} bytes holds {blocks} blocks of {block_bytes:,} bytes, less "
+            f"than one for each of {config.max_num_seqs} requests; {free_bytes:,} bytes of memory "
+            "are free: raise kv_cache_bytes or lower max_num_seqs"
+        )
+    cache = KVCache(
+        shape.layers, shape.kv_heads, shape.head_dim, blocks, size, dtype, torch.device("cpu")
+    )
+    length = min(config.max_model_len or shape.max_len, shape.max_len)
+    runner = ModelRunner(model.decoder, cache, size)
+    return Engine(runner, model.tokenizer, BlockPool(blocks, size), length, config)
+
+
+def kv_summary(engine: Engine, model: LoadedModel | ScriptedModel, config: EngineConfig) -> str:
+    """One line for people: how large the KV pool is."""
+    blocks = int(engine.gauges["blocks_total"])
+    tokens = blocks * config.block_size
+    if isinstance(model, ScriptedModel):
+        return f"KV pool: {blocks:,} blocks = {tokens:,} tokens (scripted, no memory behind it)"
+    shape = model.config
+    per_token = 2 * shape.layers * shape.kv_heads * shape.head_dim * model.decoder.kv_dtype.itemsize
+    mib = tokens * per_token / (1 << 20)
+    return f"KV pool: {blocks:,} blocks of {config.block_size} = {tokens:,} tokens, {mib:,.0f} MiB"

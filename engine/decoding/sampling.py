@@ -1,0 +1,124 @@
+"""Choosing the next token of each row.
+
+Every row is treated by itself and its noise depends only on (seed, position), so a reply does not
+depend on who else is in the batch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from engine.params import SamplingParams
+
+Floats = npt.NDArray[np.floating]
+
+_RARE = (
+    1e-5  # relative to the most likely token; below it a token hardly ever belongs to a top-p set
+)
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSpec:
+    """What is needed beside the logits to sample one row.
+
+    Attributes:
+        params: temperature, top-k, ….
+        seed: of the request's noise.
+        position: of the token to be drawn; the noise's counter.
+        seen: int64 [n], distinct tokens of prompt and output, for the repetition penalty; None if
+            it is 1.
+    """
+
+    params: SamplingParams
+    seed: int
+    position: int
+    seen: torch.Tensor | None = None
+
+
+def sample(logits: torch.Tensor, specs: Sequence[SampleSpec]) -> list[int]:
+    """One token per row.
+
+    Args:
+        logits: float32 [rows, vocab]; rows with a repetition penalty are changed in place.
+        specs: one per row.
+    """
+    for row, spec in enumerate(specs):
+        if spec.seen is not None:
+            _penalise(logits[row], spec.seen, spec.params.repetition_penalty)
+    best = logits.argmax(dim=-1).tolist()
+    rows = logits.numpy()
+    return [
+        token if spec.params.temperature == 0 else _draw(rows[row], spec)
+        for row, (token, spec) in enumerate(zip(best, specs, strict=True))
+    ]
+
+
+def uniform(seed: int, counter: int) -> float:
+    """A number in (0, 1) that depends on nothing but its arguments (SplitMix64, Steele et al.
+    2014).
+    """
+    z = (seed * 0x9E3779B97F4A7C15 + (counter + 1) * 0xD1B54A32D192ED03) & _MASK
+    z = (z + 0x9E3779B97F4A7C15) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    z ^= z >> 31
+    return ((z >> 11) + 0.5) / (1 << 53)
+
+
+def _penalise(row: torch.Tensor, seen: torch.Tensor, penalty: float) -> None:
+    """Divide positive and multiply negative logits of seen tokens by `penalty` (Keskar et al.
+    2019).
+    """
+    scores = row[seen]
+    row[seen] = torch.where(scores > 0, scores / penalty, scores * penalty)
+
+
+def _draw(row: Floats, spec: SampleSpec) -> int:
+    """Draw from one row, float32 [vocab], after temperature, top-k, top-p and min-p, in that order.
+
+    The probabilities that survive are inverted at a uniform number, in float64. NumPy rather than
+    torch: on rows of this size the threads of a torch operation wait for each other longer than
+    they work.
+    """
+    params = spec.params
+    scaled = row.astype(np.float64)
+    scaled -= scaled.max()
+    scaled /= params.temperature
+    probabilities = np.exp(scaled)
+    probabilities /= probabilities.sum()
+    tokens = _candidates(probabilities, params)
+    kept = probabilities[tokens]
+    cumulative = kept.cumsum()
+    target = uniform(spec.seed, spec.position) * cumulative[-1]
+    return int(tokens[min(int(cumulative.searchsorted(target)), len(tokens) - 1)])
+
+
+def _candidates(probabilities: Floats, params: SamplingParams) -> npt.NDArray[np.int64]:
+    """Tokens that top-k, top-p and min-p keep, at least one; most likely first if filtered."""
+    size = len(probabilities)
+    if not (params.top_k or params.top_p < 1 or params.min_p):
+        return np.arange(size)
+    tokens = np.arange(size)
+    if 0 < params.top_k < size:
+        floor = np.partition(probabilities, size - params.top_k)[size - params.top_k]
+        tokens = np.flatnonzero(probabilities >= floor)
+    elif params.top_p < 1:
+        # All tokens above a floor, if they have the mass, contain what top-p keeps: few to sort.
+        likely = np.flatnonzero(probabilities >= _RARE * probabilities.max())
+        if probabilities[likely].sum() >= params.top_p:
+            tokens = likely
+    tokens = tokens[np.argsort(-probabilities[tokens], kind="stable")][: params.top_k or size]
+    kept = probabilities[tokens]
+    keep = len(tokens)
+    if params.top_p < 1:
+        if params.top_k:
+            kept = kept / kept.sum()
+        before = kept.cumsum() - kept
+        keep = int((before < params.top_p).sum())
+    if params.min_p:
+        keep = min(keep, int((kept >= params.min_p * kept[0]).sum()))
+    return tokens[: max(keep, 1)]

@@ -1,0 +1,255 @@
+"""The engine itself: synchronous, steppable by hand. `engine.step()` in a loop is the debugger."""
+
+import itertools
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from engine.blocks import BlockPool
+from engine.config import EngineConfig
+from engine.decoding.text import TextStream
+from engine.errors import ContextExceeded, EngineError, InvalidRequest, OutOfMemory, QueueFull
+from engine.outputs import FinishReason, RequestOutput
+from engine.params import SamplingParams
+from engine.plan import StepPlan
+from engine.prefixes import Prefix, PrefixTree
+from engine.request import Request, State, Warming
+from engine.runner import Runner
+from engine.scheduler import Reader, Scheduler
+from engine.stats import Stats
+from engine.tokenizer import Tokenizer
+
+_log = logging.getLogger("troupe.engine")
+_SNAPSHOT_EVERY_S = (
+    0.05  # gauges may be this old while steps run; they are exact when the engine is idle
+)
+
+
+class Engine:
+    """Requests in, tokens out, one step at a time.
+
+    All public methods but `step` may be called from any thread: they check what they are given and
+        leave
+    the work in an inbox. `step` belongs to one thread, which owns all state behind it.
+
+    Attributes:
+        max_model_len: most tokens of prefix, prompt and output together.
+        gauges: the latest snapshot, see `Stats.snapshot`.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        tokenizer: Tokenizer,
+        pool: BlockPool,
+        max_model_len: int,
+        config: EngineConfig,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._runner = runner
+        self._tokenizer = tokenizer
+        self._config = config
+        self._clock = clock
+        self._pool = pool
+        self._tree = PrefixTree(pool)
+        self._scheduler = Scheduler(config, pool, self._tree)
+        self._stats = Stats()
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._ids = itertools.count()
+        self._outputs: list[RequestOutput] = []
+        self._cancelled: list[Request] = []
+        self._snapshot_due = 0.0
+        self.max_model_len = min(max_model_len, pool.size * pool.block_size)
+        self.gauges = self._stats.snapshot(self._scheduler, pool, self._tree)
+
+    # -- callers' side, any thread -----------------------------------------------------------------
+
+    def create_prefix(self, token_ids: Sequence[int], parent: Prefix | None = None) -> Prefix:
+        """The node that says `token_ids` after `parent`; equal text gives the same node. Computes
+        nothing.
+
+        Raises:
+            InvalidRequest: no tokens, or ids outside the vocabulary.
+            ContextExceeded: no room for even one token of prompt and output after it.
+        """
+        ids = self._checked(token_ids, "a prefix")
+        total = len(ids) + (parent.total if parent else 0)
+        if total + 2 > self.max_model_len:
+            raise ContextExceeded(self.max_model_len - 2, total, "the prefix")
+        node = self._tree.node(parent, ids)
+        node.handles += 1
+        return node
+
+    def release_prefix(self, prefix: Prefix) -> None:
+        """Give one `create_prefix` back; with the last one the node may be evicted."""
+        prefix.handles -= 1
+        if prefix.handles == 0:
+            self._inbox.append(partial(self._scheduler.unpin, prefix))
+
+    def warm(self, prefix: Prefix, done: Callable[[OutOfMemory | None], None]) -> None:
+        """Compute a node and keep it while it is referenced.
+
+        `done` is called in the stepping thread, with None or with the reason it cannot be.
+        """
+        self._inbox.append(partial(self._scheduler.warm, Warming(prefix, self._clock(), done)))
+
+    def submit(
+        self,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        prefix: Prefix | None = None,
+        priority: int = 1,
+        salt: str = "",
+    ) -> Request:
+        """Queue a request; see `AsyncEngine.submit`.
+
+        Raises:
+            InvalidRequest: no tokens, ids outside the vocabulary, a negative priority.
+            ContextExceeded: it can never fit; nothing was taken for it.
+            QueueFull: `max_waiting` requests wait already.
+        """
+        try:
+            ids = self.check_request(prompt_ids, params, prefix=prefix, priority=priority)
+            if len(self._scheduler.waiting) + len(self._inbox) >= self._config.max_waiting:
+                raise QueueFull(self._config.max_waiting)
+        except EngineError:
+            self._stats.refused += 1
+            raise
+        request = Request(
+            next(self._ids),
+            ids,
+            params,
+            prefix=prefix,
+            priority=priority,
+            salt=salt,
+            seed=secrets.randbits(62) if params.seed is None else params.seed,
+            text=TextStream(self._tokenizer, params, self._tokenizer.eos_ids),
+            arrived=self._clock(),
+        )
+        self._inbox.append(partial(self._scheduler.add, request))
+        return request
+
+    def check_request(
+        self,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        prefix: Prefix | None = None,
+        priority: int = 1,
+    ) -> tuple[int, ...]:
+        """The prompt as a tuple, if the request can run at all; raises what `submit` would, but
+        QueueFull.
+        """
+        ids = self._checked(prompt_ids, "a prompt")
+        if type(priority) is not int or priority < 0:
+            raise InvalidRequest(f"priority must be 0 (most urgent) or more, not {priority!r}")
+        total = (prefix.total if prefix else 0) + len(ids) + params.max_tokens
+        if total > self.max_model_len:
+            raise ContextExceeded(self.max_model_len, total)
+        own = self._pool.blocks_for(len(ids) + params.max_tokens)
+        chain = sum(self._pool.blocks_for(n.length) for n in prefix.chain()) if prefix else 0
+        if own + chain > self._pool.size:
+            raise ContextExceeded(self._pool.size, own + chain, "prompt + max_tokens in blocks")
+        return ids
+
+    def cancel(self, request: Request) -> None:
+        """End a request wherever it is, before the next step. Idempotent."""
+        self._inbox.append(partial(self._cancelled.append, request))
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` would do anything."""
+        return bool(self._inbox) or not self._scheduler.idle
+
+    # -- the engine's thread -----------------------------------------------------------------------
+
+    def step(self) -> list[RequestOutput]:
+        """Take in what has arrived, compute one step, and return what it released."""
+        self._outputs = []
+        while self._inbox:
+            self._inbox.popleft()()
+        for request in self._cancelled:
+            self._end(request, "cancelled")
+        self._cancelled.clear()
+        plan = self._scheduler.plan(self._clock())
+        if plan is not None:
+            self._compute(plan)
+        elif not self._scheduler.idle:
+            self._scheduler.unstick(self._clock(), self._refuse)
+        now = self._clock()
+        if now >= self._snapshot_due or not self.has_work:
+            self._snapshot_due = now + _SNAPSHOT_EVERY_S
+            self.gauges = self._stats.snapshot(self._scheduler, self._pool, self._tree)
+        return self._outputs
+
+    def check(self) -> None:
+        """Raise AssertionError if the books do not add up. For tests."""
+        self._pool.check()
+
+    def _compute(self, plan: StepPlan) -> None:
+        started = self._clock()
+        try:
+            tokens = self._runner.run(plan)
+        except Exception as error:  # one bad step must not end the engine, only the requests in it
+            _log.exception("step %d failed", plan.step)
+            for request in self._scheduler.failed(plan):
+                self._end(request, "failed", f"the step failed: {error}")
+            return
+        elapsed_ms = (self._clock() - started) * 1000
+        speakers = sum(isinstance(s.owner, Request) and s.owner.decoding for s in plan.sequences)
+        self._scheduler.cost.learn(speakers, plan.rows - speakers, elapsed_ms)
+        self._scheduler.computed(plan)
+        self._stats.stepped(plan, elapsed_ms)
+        now = self._clock()
+        sampled = iter(tokens)
+        for share in plan.sequences:
+            if share.sample:
+                assert isinstance(share.owner, Request)
+                self._take(share.owner, next(sampled), now)
+
+    def _take(self, request: Request, token: int, now: float) -> None:
+        """Append a sampled token and release the text it completes."""
+        request.tokens.append(token)
+        if request.first_token_at is None:
+            request.first_token_at = now
+        released = request.text.push(token)
+        if released.finish is not None:
+            self._end(request, released.finish, text=released.text, token_ids=(token,))
+        else:
+            self._outputs.append(RequestOutput(request.id, released.text, (token,)))
+
+    def _end(
+        self,
+        request: Request,
+        reason: FinishReason,
+        error: str | None = None,
+        *,
+        text: str = "",
+        token_ids: tuple[int, ...] = (),
+    ) -> None:
+        if request.state is State.FINISHED:
+            return
+        usage = request.usage(self._clock())
+        self._scheduler.finish(request)
+        self._stats.finished(reason, usage)
+        self._outputs.append(RequestOutput(request.id, text, token_ids, reason, usage, error))
+
+    def _refuse(self, reader: Reader, error: OutOfMemory) -> None:
+        if isinstance(reader, Request):
+            self._end(reader, "failed", str(error))
+        else:
+            self._scheduler.unpin(reader.node, error)
+
+    def _checked(self, token_ids: Sequence[int], what: str) -> tuple[int, ...]:
+        ids = tuple(token_ids)
+        if not ids:
+            raise InvalidRequest(f"{what} needs at least one token")
+        size = self._tokenizer.vocab_size
+        for token in ids:
+            if type(token) is not int or not 0 <= token < size:
+                raise InvalidRequest(f"{what} holds {token!r}, which is no token id below {size}")
+        return ids

@@ -1,0 +1,142 @@
+"""A request's life inside the engine."""
+
+import enum
+import hashlib
+from array import array
+from collections.abc import Callable
+
+from engine.blocks import Key
+from engine.decoding.text import TextStream
+from engine.errors import OutOfMemory
+from engine.outputs import FinishReason, Usage
+from engine.params import SamplingParams
+from engine.prefixes import Prefix
+
+
+class State(enum.Enum):
+    """Where a request is. It only ever moves down this list."""
+
+    WAITING = enum.auto()  # no slot yet
+    RUNNING = enum.auto()  # has a slot and all blocks it can ever need
+    FINISHED = enum.auto()
+
+
+class Request:
+    """A prompt, how to continue it, and how far that has come. Touched by the engine's thread only.
+
+    The *own part* is everything after the prefix: the prompt's own tokens, then the output.
+
+    Attributes:
+        tokens: the own part so far.
+        computed: how many of `tokens` have their KV in the cache.
+        blocks: physical blocks of the own part, enough for prompt and longest output once running.
+        hit: own prompt tokens that were found in the cache at admission.
+        seed: key of this request's noise, see `engine.decoding.sampling`.
+    """
+
+    def __init__(
+        self,
+        request_id: int,
+        prompt_ids: tuple[int, ...],
+        params: SamplingParams,
+        *,
+        prefix: Prefix | None,
+        priority: int,
+        salt: str,
+        seed: int,
+        text: TextStream,
+        arrived: float,
+    ) -> None:
+        self.id = request_id
+        self.prompt_ids = prompt_ids
+        self.params = params
+        self.prefix = prefix
+        self.priority = priority
+        self.seed = seed
+        self.text = text
+        self.arrived = arrived
+        self.chain = prefix.chain() if prefix else []
+        self.base = prefix.total if prefix else 0
+
+        self.state = State.WAITING
+        self.claimed = False  # whether it counts as a user of its prefix nodes
+        self.cancelled = False  # wish of the caller, honoured at the next step
+        self.tokens = list(prompt_ids)
+        self.computed = 0
+        self.blocks: list[int] = []
+        self.hit = 0
+        self.scheduled_at: float | None = None
+        self.first_token_at: float | None = None
+        self._root = _digest(b"", f"{prefix.id if prefix else ''}|{salt}".encode())
+        self.keys: list[Key] = []  # of full own blocks published or looked up so far
+
+    @property
+    def own_limit(self) -> int:
+        """Own tokens it may reach: prompt and longest output."""
+        return len(self.prompt_ids) + self.params.max_tokens
+
+    @property
+    def output_ids(self) -> list[int]:
+        """Tokens generated so far."""
+        return self.tokens[len(self.prompt_ids) :]
+
+    @property
+    def outputs(self) -> int:
+        """Number of tokens generated so far."""
+        return len(self.tokens) - len(self.prompt_ids)
+
+    @property
+    def decoding(self) -> bool:
+        """Whether its next row continues an output (rather than reading the prompt)."""
+        return self.state is State.RUNNING and self.computed >= len(self.prompt_ids)
+
+    def key(self, index: int, block_size: int) -> Key:
+        """Key of own block `index`: names all tokens up to its end, the prefix and the salt.
+
+        The chain starts from prefix and salt, so equal text under another salt has other keys and
+        nobody can learn from timing what another player said.
+        """
+        while len(self.keys) <= index:
+            start = len(self.keys) * block_size
+            block = array("q", self.tokens[start : start + block_size]).tobytes()
+            self.keys.append(_digest(self.keys[-1] if self.keys else self._root, block))
+        return self.keys[index]
+
+    def usage(self, now: float) -> Usage:
+        """The bill, as of `now` (seconds, monotonic)."""
+        inherited = sum(node.length for node in self.chain if node.leader != self.id)
+        reached = self.scheduled_at is not None
+        return Usage(
+            prompt_tokens=self.base + len(self.prompt_ids),
+            cached_tokens=inherited + self.hit if reached else 0,
+            completion_tokens=self.outputs,
+            arrived=self.arrived,
+            scheduled=self.scheduled_at,
+            first_token=self.first_token_at,
+            finished=now,
+        )
+
+
+class Warming:
+    """The wish to have a prefix node computed and kept, on behalf of nobody's prompt.
+
+    Attributes:
+        done: called once by the engine's thread, with None when the node is ready or with the
+            reason it cannot be.
+    """
+
+    def __init__(
+        self, node: Prefix, arrived: float, done: Callable[[OutOfMemory | None], None]
+    ) -> None:
+        self.node = node
+        self.arrived = arrived
+        self.done = done
+        self.priority = 1
+        self.chain = node.chain()
+
+
+def _digest(parent: Key, content: bytes) -> Key:
+    return hashlib.blake2b(content, digest_size=16, key=parent).digest()
+
+
+Finished = tuple[Request, FinishReason, str | None]

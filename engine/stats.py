@@ -1,0 +1,76 @@
+"""Counters of one engine, and the snapshot others may read."""
+
+from collections import deque
+
+from engine.blocks import BlockPool
+from engine.outputs import FinishReason, Usage
+from engine.plan import StepPlan
+from engine.prefixes import PrefixTree
+from engine.request import Request
+from engine.scheduler import Scheduler
+
+_WINDOW = 1024  # steps the step-time figures look back on
+
+
+class Stats:
+    """What has happened since the engine was made. Written by the engine's thread."""
+
+    def __init__(self) -> None:
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
+        self.generated_tokens = 0
+        self.steps = 0
+        self.refused = 0
+        self.ended: dict[FinishReason, int] = {"stop": 0, "length": 0, "cancelled": 0, "failed": 0}
+        self._step_ms: deque[float] = deque(maxlen=_WINDOW)
+
+    def stepped(self, plan: StepPlan, milliseconds: float) -> None:
+        """Count one step."""
+        self.steps += 1
+        self.generated_tokens += sum(share.sample for share in plan.sequences)
+        self._step_ms.append(milliseconds)
+
+    def finished(self, reason: FinishReason, usage: Usage) -> None:
+        """Count the end of one request."""
+        self.ended[reason] += 1
+        if usage.scheduled is not None:
+            self.prompt_tokens += usage.prompt_tokens
+            self.cached_tokens += usage.cached_tokens
+
+    def snapshot(self, scheduler: Scheduler, pool: BlockPool, tree: PrefixTree) -> dict[str, float]:
+        """All gauges by name. Call from the engine's thread; hand the result to anyone.
+
+        `blocks_cached` counts history blocks and prefix nodes that nobody holds or pinned;
+        `fragmentation` is the share of unfilled slots in blocks that hold any KV.
+        """
+        reclaimable = tree.reclaimable()
+        times = sorted(self._step_ms)
+        return {
+            "blocks_total": pool.size,
+            "blocks_free": pool.free,
+            "blocks_held": pool.held - reclaimable,
+            "blocks_cached": pool.cached + reclaimable,
+            "running": len(scheduler.running),
+            "waiting": len(scheduler.waiting),
+            "prefill_tokens_computed": scheduler.prefill_computed,
+            "prefill_tokens_ideal": scheduler.prefill_ideal,
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
+            "prefix_hit_rate": self.cached_tokens / max(self.prompt_tokens, 1),
+            "fragmentation": _fragmentation(scheduler.running, tree, pool),
+            "generated_tokens": self.generated_tokens,
+            "steps": self.steps,
+            "step_ms_last": self._step_ms[-1] if times else 0.0,
+            "step_ms_mean": sum(times) / len(times) if times else 0.0,
+            "step_ms_p99": times[int(len(times) * 0.99)] if times else 0.0,
+            "requests_finished": self.ended["stop"] + self.ended["length"],
+            "requests_cancelled": self.ended["cancelled"],
+            "requests_failed": self.ended["failed"],
+            "requests_refused": self.refused,
+        }
+
+
+def _fragmentation(running: list[Request], tree: PrefixTree, pool: BlockPool) -> float:
+    lengths = [request.computed for request in running] + [node.computed for node in tree.resident]
+    slots = sum(pool.blocks_for(length) for length in lengths) * pool.block_size
+    return 1 - sum(lengths) / slots if slots else 0.0
