@@ -139,6 +139,7 @@ class AsyncEngine:
         prefix: Prefix | None = None,
         priority: int = 1,
         salt: str = "",
+        shares: tuple[str, ...] = (),
     ) -> Ticket:
         """Queue a request.
 
@@ -150,6 +151,7 @@ class AsyncEngine:
             prefix: node the prompt continues.
             priority: class; 0 is most urgent and may take reserved slots.
             salt: requests share cached history only if their salts are equal.
+            shares: on whose account it runs (player, then scene), for the `fair` policy.
 
         Raises:
             InvalidRequest, ContextExceeded, QueueFull, EngineStopped: at once; nothing was taken.
@@ -157,7 +159,7 @@ class AsyncEngine:
         if self._stopping:
             raise EngineStopped("the engine is shutting down")
         request = self._engine.submit(
-            prompt_ids, params, prefix=prefix, priority=priority, salt=salt
+            prompt_ids, params, prefix=prefix, priority=priority, salt=salt, shares=shares
         )
         self._sinks[request.id] = on_output
         self._wake.set()
@@ -176,6 +178,7 @@ class AsyncEngine:
         prefix: Prefix | None = None,
         priority: int = 1,
         salt: str = "",
+        shares: tuple[str, ...] = (),
     ) -> AsyncIterator[RequestOutput]:
         """The outputs of one request as they come; leaving the iteration cancels it."""
         outputs: asyncio.Queue[RequestOutput] = asyncio.Queue()
@@ -186,6 +189,7 @@ class AsyncEngine:
             prefix=prefix,
             priority=priority,
             salt=salt,
+            shares=shares,
         )
         try:
             while True:

@@ -18,6 +18,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     kv_cache_bytes: int | None = None
     #: Longest prompt + output in tokens; None takes the model's own limit, capped by the pool.
     max_model_len: int | None = None
+    #: Who goes first: "priority" by class with ageing; "fifo"; "fair" by player, then by scene;
+    #: "elastic" for throughput, with `ageing_s` as the longest patience.
+    scheduling_policy: Literal["fifo", "priority", "fair", "elastic"] = "priority"
+    #: Whether a quest-giver that finds all slots taken parks the youngest ordinary reply.
+    parking: bool = True
     #: Requests decoded together. 16 is where two CPU cores stop gaining.
     max_num_seqs: int = 16
     #: Of those, slots only class-0 requests (quest-givers) may take.

@@ -104,6 +104,7 @@ class Engine:
         prefix: Prefix | None = None,
         priority: int = 1,
         salt: str = "",
+        shares: tuple[str, ...] = (),
     ) -> Request:
         """Queue a request; see `AsyncEngine.submit`.
 
@@ -126,6 +127,7 @@ class Engine:
             prefix=prefix,
             priority=priority,
             salt=salt,
+            shares=shares,
             seed=secrets.randbits(62) if params.seed is None else params.seed,
             text=TextStream(self._tokenizer, params, self._tokenizer.eos_ids),
             arrived=self._clock(),
@@ -200,7 +202,7 @@ class Engine:
                 self._end(request, "failed", f"the step failed: {error}")
             return
         elapsed_ms = (self._clock() - started) * 1000
-        speakers = sum(isinstance(s.owner, Request) and s.owner.decoding for s in plan.sequences)
+        speakers = sum(isinstance(s.owner, Request) and s.owner.speaking for s in plan.sequences)
         self._scheduler.cost.learn(speakers, plan.rows - speakers, elapsed_ms)
         self._scheduler.computed(plan)
         self._stats.stepped(plan, elapsed_ms)

@@ -81,6 +81,43 @@ class StepPlan:
         return sum(len(s.tokens) for s in self.sequences)
 
 
+def request_step(request: Request, count: int, block_size: int) -> SequenceStep:
+    """Feed the next `count` tokens of a running request's own part."""
+    start = request.computed
+    end = start + count
+    segments = [Segment(node.id, tuple(node.blocks), node.length) for node in request.chain]
+    segments.append(Segment(-1, tuple(request.blocks[: -(-end // block_size)]), end))
+    return SequenceStep(
+        owner=request,
+        tokens=tuple(request.tokens[start:end]),
+        start=request.base + start,
+        slots=_slots(request.blocks, start, end, block_size),
+        segments=tuple(segments),
+        sample=end == len(request.tokens),
+    )
+
+
+def node_step(node: Prefix, count: int, block_size: int) -> SequenceStep:
+    """Feed the next `count` tokens of a prefix node; they count as scheduled from here on."""
+    start = node.scheduled
+    end = node.scheduled = start + count
+    parents = node.chain()[:-1]
+    segments = [Segment(parent.id, tuple(parent.blocks), parent.length) for parent in parents]
+    segments.append(Segment(node.id, tuple(node.blocks[: -(-end // block_size)]), end))
+    return SequenceStep(
+        owner=node,
+        tokens=node.token_ids[start:end],
+        start=node.total - node.length + start,
+        slots=_slots(node.blocks, start, end, block_size),
+        segments=tuple(segments),
+        sample=False,
+    )
+
+
+def _slots(blocks: list[int], start: int, end: int, size: int) -> tuple[int, ...]:
+    return tuple(blocks[i // size] * size + i % size for i in range(start, end))
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Rows [start, end) of a flat batch belong to one sequence that attends to `runs`.

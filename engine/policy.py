@@ -1,63 +1,128 @@
-"""Who goes first, and how much reading a step may do beside the speaking."""
+"""Who goes first. A policy sorts everybody who waits; the lowest key goes first."""
 
+import math
+from collections.abc import Sequence
 from typing import Protocol
 
 from engine.config import EngineConfig
+from engine.prefixes import Prefix
 
 
 class Waiter(Protocol):
-    """What a policy needs to know of a request: its class (0 is most urgent) and when it came."""
+    """What a policy may know of somebody who waits.
+
+    Attributes:
+        priority: class, 0 is most urgent.
+        arrived: when it came, in seconds.
+        chain: prefix nodes it needs.
+        shares: on whose account it runs, the narrowest first (a player, then a scene).
+    """
 
     priority: int
     arrived: float
+    chain: Sequence[Prefix]
+    shares: tuple[str, ...]
 
 
-class PriorityPolicy:
-    """Classes with ageing: the key is `class - waited / ageing_s`, the lowest goes first.
+Key = tuple[float, ...]
 
-    A request of class c overtakes fresh requests of class 0 after c × ageing_s seconds, so nobody
+
+class Policy(Protocol):
+    """The order of those who wait."""
+
+    def key(self, waiter: Waiter, now: float) -> Key:
+        """Sort key at time `now` (seconds)."""
+
+    def served(self, waiter: Waiter, tokens: int, now: float) -> None:
+        """Take note that a step fed `tokens` tokens for this one."""
+
+
+class Fifo:
+    """First come, first served, whatever the class."""
+
+    def key(self, waiter: Waiter, now: float) -> Key:
+        """See `Policy.key`."""
+        return (waiter.arrived,)
+
+    def served(self, waiter: Waiter, tokens: int, now: float) -> None:
+        """Keeps no account."""
+
+
+class Priority:
+    """Classes with ageing: the key is `class - waited / ageing_s`.
+
+    A request of class c goes before fresh ones of class 0 after c × ageing_s seconds, so nobody
     starves however many important ones keep coming.
     """
 
     def __init__(self, ageing_s: float) -> None:
         self._ageing_s = ageing_s
 
-    def key(self, waiter: Waiter, now: float) -> tuple[float, float]:
-        """Sort key at time `now` (seconds); ties go to the earlier arrival."""
+    def key(self, waiter: Waiter, now: float) -> Key:
+        """See `Policy.key`; ties go to the earlier arrival."""
         return waiter.priority - (now - waiter.arrived) / self._ageing_s, waiter.arrived
 
+    def served(self, waiter: Waiter, tokens: int, now: float) -> None:
+        """Keeps no account."""
 
-class StepCost:
-    """Learns what a step costs and says how many prefill tokens fit beside the speakers.
 
-    The model is `milliseconds = speaking(rows) + reading × prefill tokens`; both parts follow the
-    measured steps slowly, so one disturbed step changes little.
+class Fair:
+    """Least served first: by player, then by scene, then by arrival.
+
+    Service fades with a half-life, so that a player who was quiet for a while has no claim to
+    everything and one who talked much is forgiven.
     """
 
-    _FOLLOW = 0.2
+    _HALF_LIFE_S = 10.0
+    _FORGOTTEN = 0.5  # tokens; smaller accounts are closed
 
-    def __init__(self, config: EngineConfig) -> None:
-        self._config = config
-        self._per_row_ms = 2.0
-        self._per_prefill_ms = 0.5
+    def __init__(self) -> None:
+        self._accounts: dict[str, tuple[float, float]] = {}  # share -> (tokens, as of)
 
-    def prefill_budget(self, speakers: int) -> int:
-        """Most prefill tokens for a step in which `speakers` requests also get a token.
+    def key(self, waiter: Waiter, now: float) -> Key:
+        """See `Policy.key`."""
+        return (*(self._balance(share, now) for share in waiter.shares), waiter.arrived)
 
-        With nobody speaking the only bound is the step's size; otherwise what the target leaves,
-        but never less than `min_prefill_tokens`, so that arrivals do not starve.
-        """
-        most = self._config.max_num_batched_tokens - speakers
-        if speakers == 0:
-            return most
-        left_ms = self._config.step_target_ms - speakers * self._per_row_ms
-        return max(min(int(left_ms / self._per_prefill_ms), most), self._config.min_prefill_tokens)
+    def served(self, waiter: Waiter, tokens: int, now: float) -> None:
+        """Charge every share of `waiter`."""
+        for share in waiter.shares:
+            self._accounts[share] = (self._balance(share, now) + tokens, now)
+        if len(self._accounts) > 4096:
+            balances = {share: self._balance(share, now) for share in self._accounts}
+            self._accounts = {s: (b, now) for s, b in balances.items() if b > self._FORGOTTEN}
 
-    def learn(self, speakers: int, prefill_tokens: int, milliseconds: float) -> None:
-        """Take in one measured step."""
-        if prefill_tokens == 0 and speakers:
-            self._per_row_ms += self._FOLLOW * (milliseconds / speakers - self._per_row_ms)
-        elif prefill_tokens >= self._config.min_prefill_tokens:
-            reading = max(milliseconds - speakers * self._per_row_ms, 0.0) / prefill_tokens
-            self._per_prefill_ms += self._FOLLOW * (reading - self._per_prefill_ms)
-            self._per_prefill_ms = max(self._per_prefill_ms, 1e-3)
+    def _balance(self, share: str, now: float) -> float:
+        tokens, as_of = self._accounts.get(share, (0.0, now))
+        return tokens * math.pow(0.5, (now - as_of) / self._HALF_LIFE_S)
+
+
+class Elastic:
+    """Throughput first: whoever has least to compute before it can join the batch.
+
+    Whoever has waited longer than `patience_s` goes before everybody who has not.
+    """
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+
+    def key(self, waiter: Waiter, now: float) -> Key:
+        """See `Policy.key`."""
+        patient = now - waiter.arrived <= self._patience_s
+        missing = sum(node.length - node.scheduled for node in waiter.chain)
+        return patient, missing if patient else 0, waiter.arrived
+
+    def served(self, waiter: Waiter, tokens: int, now: float) -> None:
+        """Keeps no account."""
+
+
+def make_policy(config: EngineConfig) -> Policy:
+    """The policy that `scheduling_policy` names."""
+    match config.scheduling_policy:
+        case "fifo":
+            return Fifo()
+        case "priority":
+            return Priority(config.ageing_s)
+        case "fair":
+            return Fair()
+        case "elastic":
+            return Elastic(config.ageing_s)

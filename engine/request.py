@@ -8,16 +8,17 @@ from collections.abc import Callable
 from engine.blocks import Key
 from engine.decoding.text import TextStream
 from engine.errors import OutOfMemory
-from engine.outputs import FinishReason, Usage
+from engine.outputs import Usage
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
 
 
 class State(enum.Enum):
-    """Where a request is. It only ever moves down this list."""
+    """Where a request is."""
 
-    WAITING = enum.auto()  # no slot yet
+    WAITING = enum.auto()  # no slot and no blocks
     RUNNING = enum.auto()  # has a slot and all blocks it can ever need
+    PARKED = enum.auto()  # lent its slot to a more urgent request, keeps its blocks
     FINISHED = enum.auto()
 
 
@@ -30,6 +31,7 @@ class Request:
         tokens: the own part so far.
         computed: how many of `tokens` have their KV in the cache.
         blocks: physical blocks of the own part, enough for prompt and longest output once running.
+        shares: on whose account it runs, for the `fair` policy; the narrowest first.
         hit: own prompt tokens that were found in the cache at admission.
         seed: key of this request's noise, see `engine.decoding.sampling`.
     """
@@ -43,6 +45,7 @@ class Request:
         prefix: Prefix | None,
         priority: int,
         salt: str,
+        shares: tuple[str, ...],
         seed: int,
         text: TextStream,
         arrived: float,
@@ -52,6 +55,7 @@ class Request:
         self.params = params
         self.prefix = prefix
         self.priority = priority
+        self.shares = shares
         self.seed = seed
         self.text = text
         self.arrived = arrived
@@ -60,7 +64,7 @@ class Request:
 
         self.state = State.WAITING
         self.claimed = False  # whether it counts as a user of its prefix nodes
-        self.cancelled = False  # wish of the caller, honoured at the next step
+        self.was_parked = False
         self.tokens = list(prompt_ids)
         self.computed = 0
         self.blocks: list[int] = []
@@ -86,9 +90,9 @@ class Request:
         return len(self.tokens) - len(self.prompt_ids)
 
     @property
-    def decoding(self) -> bool:
-        """Whether its next row continues an output (rather than reading the prompt)."""
-        return self.state is State.RUNNING and self.computed >= len(self.prompt_ids)
+    def speaking(self) -> bool:
+        """Whether its next row continues an output, rather than reading what is there already."""
+        return self.outputs > 0 and self.computed == len(self.tokens) - 1
 
     def key(self, index: int, block_size: int) -> Key:
         """Key of own block `index`: names all tokens up to its end, the prefix and the salt.
@@ -132,11 +136,9 @@ class Warming:
         self.arrived = arrived
         self.done = done
         self.priority = 1
+        self.shares: tuple[str, ...] = ()
         self.chain = node.chain()
 
 
 def _digest(parent: Key, content: bytes) -> Key:
     return hashlib.blake2b(content, digest_size=16, key=parent).digest()
-
-
-Finished = tuple[Request, FinishReason, str | None]

@@ -5,14 +5,20 @@ import dataclasses
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from engine.errors import ContextExceeded, InvalidRequest, OutOfMemory, QueueFull
 from engine.loop import Engine
 from engine.outputs import RequestOutput
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
-from engine.request import Request
+from engine.request import Request, State
 from tests.engine.fakes import EOS, GREEDY, CheckingRunner, expected, finish, make_engine
 
 SCENE = list(range(30))
@@ -238,6 +244,136 @@ def test_impossible_requests_are_refused_before_anything_is_taken() -> None:
     assert engine.gauges == before
 
 
+def test_a_quest_giver_parks_the_youngest_reply_which_resumes_with_the_same_text() -> None:
+    engine, runner, clock = make_engine()  # 4 slots, 1 reserved
+    long = dataclasses.replace(GREEDY, max_tokens=30)
+    ordinary = [engine.submit([i], long) for i in range(3)]
+    first_quest = engine.submit([50], long, priority=0)
+    outputs = []
+    for _ in range(3):
+        outputs += engine.step()
+    assert engine.gauges["running"] == 4
+    quest = engine.submit([60], long, priority=0)
+    outputs += engine.step()
+    assert texts(outputs, quest), "first token in the very next step"
+    parked = [r for r in ordinary if r.state is State.PARKED]
+    assert parked == [ordinary[2]]
+    outputs += finish(engine, clock)
+    for request, prompt in [*zip(ordinary, ([0], [1], [2]), strict=True), (quest, [60])]:
+        assert texts(outputs, request) == expected(prompt, 30)
+    assert last(outputs, first_quest).finish == "length"
+    assert engine.gauges["parks"] == 1
+    read = [s for p in runner.steps for s in p.sequences if s.owner is ordinary[2]]
+    assert len(read) == 30, "nothing was computed twice"
+
+
+def test_a_reply_is_parked_at_most_once() -> None:
+    engine, _, clock = make_engine(max_num_seqs=2)
+    long = dataclasses.replace(GREEDY, max_tokens=20)
+    victim = engine.submit([1], long)
+    outputs = engine.step()
+    parks = []
+    for n in range(6):
+        engine.submit([60, n], dataclasses.replace(GREEDY, max_tokens=4), priority=0)
+        engine.submit([61, n], dataclasses.replace(GREEDY, max_tokens=4), priority=0)
+        outputs += finish(engine, clock) if n == 5 else engine.step()
+        parks.append(engine.gauges["parks"])
+    assert max(parks) == 1
+    assert texts(outputs, victim) == expected([1], 20)
+
+
+def test_a_quest_giver_short_of_memory_takes_a_parked_replys_blocks() -> None:
+    engine, _, clock = make_engine(blocks=16, max_num_seqs=2, reserved_slots=0)
+    long = dataclasses.replace(GREEDY, max_tokens=20)
+    ordinary = [engine.submit([n] * 8, long, salt=str(n)) for n in range(2)]  # 7 blocks each
+    outputs = engine.step()
+    outputs += engine.step()
+    quest = engine.submit([9] * 8, long, priority=0)
+    outputs += engine.step()
+    assert texts(outputs, quest), "2 blocks were free, 7 needed"
+    outputs += finish(engine, clock)
+    assert engine.gauges["preemptions"] == 1
+    for request, prompt in [(ordinary[0], [0] * 8), (ordinary[1], [1] * 8), (quest, [9] * 8)]:
+        assert texts(outputs, request) == expected(prompt, 20)
+
+
+@pytest.mark.parametrize("steps_before", range(6))
+def test_cancelling_a_parked_reply_gives_everything_back(steps_before: int) -> None:
+    engine, _, clock = make_engine(max_num_seqs=2)
+    long = dataclasses.replace(GREEDY, max_tokens=10)
+    victim = engine.submit([1], long)
+    engine.step()
+    for n in range(2):
+        engine.submit([60 + n], long, priority=0)
+    for _ in range(steps_before):
+        engine.step()
+    engine.cancel(victim)
+    outputs = engine.step()
+    assert last(outputs, victim).finish == "cancelled"
+    finish(engine, clock)
+    assert engine.gauges["blocks_held"] == engine.gauges["parked"] == 0
+
+
+def order_of_first_tokens(policy: str, **settings: object) -> list[str]:
+    """Who speaks first when six requests compete for one ordinary slot."""
+    engine, _, clock = make_engine(
+        max_num_seqs=1, reserved_slots=0, parking=False, scheduling_policy=policy, **settings
+    )
+    short = dataclasses.replace(GREEDY, max_tokens=2)
+    scene = engine.create_prefix(SCENE)
+    names: dict[int, str] = {}
+
+    def come(name: str, **how: object) -> None:
+        request = engine.submit([len(names)], short, **how)  # type: ignore[arg-type]
+        names[request.id] = name
+        clock[0] += 0.001
+
+    come("ann1", shares=("ann", "inn"), priority=1)
+    come("ann2", shares=("ann", "inn"), priority=1)
+    come("cold", shares=("eve", "hut"), priority=1, prefix=scene)
+    come("bob1", shares=("bob", "inn"), priority=1)
+    come("quest", shares=("ann", "inn"), priority=0)
+    outputs = finish(engine, clock)
+    ends = [names[o.request_id] for o in outputs if o.finish is not None]
+    assert sorted(ends) == sorted(names.values())
+    return ends
+
+
+def test_fifo_is_in_order_of_arrival() -> None:
+    assert order_of_first_tokens("fifo") == ["ann1", "ann2", "cold", "bob1", "quest"]
+
+
+def test_priority_takes_the_quest_giver_first() -> None:
+    assert order_of_first_tokens("priority") == ["quest", "ann1", "ann2", "cold", "bob1"]
+
+
+def test_fair_lets_nobody_have_two_before_everybody_had_one() -> None:
+    order = order_of_first_tokens("fair")
+    assert order[0] == "ann1"
+    assert set(order[1:3]) == {"cold", "bob1"}
+
+
+def test_elastic_starts_those_with_least_to_compute_but_is_not_endlessly_patient() -> None:
+    engine, _, clock = make_engine(
+        max_num_batched_tokens=6, max_num_seqs=2, reserved_slots=0, scheduling_policy="elastic"
+    )
+    short = dataclasses.replace(GREEDY, max_tokens=1)
+    cold = engine.submit([1], short, prefix=engine.create_prefix(SCENE))
+    for n in range(8):
+        engine.submit([2] * 5, short, salt=str(n))
+    outputs = []
+    while len(outputs) < 8:
+        outputs += engine.step()
+    assert not texts(outputs, cold), "everybody who can start at once goes before a cold scene"
+    engine.submit([3] * 5, short)
+    clock[0] += 6
+    for _ in range(6):
+        engine.submit([4] * 5, short)
+        outputs += engine.step()
+    assert texts(outputs, cold), "but not for ever"
+    finish(engine, clock)
+
+
 def test_eos_ends_a_reply_and_is_not_shown() -> None:
     engine, runner, clock = make_engine()
     runner.run = lambda plan: [EOS for s in plan.sequences if s.sample]  # type: ignore[method-assign]
@@ -256,10 +392,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         super().__init__()
         self.engine: Engine
         self.runner: CheckingRunner
-        self.engine, self.runner, self.clock = make_engine(blocks=40, max_waiting=20)
         self.prefixes: list[Prefix] = []
         self.open: dict[int, tuple[Request, list[int]]] = {}
         self.collected: dict[int, list[int]] = {}
+
+    @initialize(
+        policy=st.sampled_from(["fifo", "priority", "fair", "elastic"]), parking=st.booleans()
+    )
+    def make(self, policy: str, parking: bool) -> None:
+        self.engine, self.runner, self.clock = make_engine(
+            blocks=40, max_waiting=20, scheduling_policy=policy, parking=parking
+        )
 
     def _step(self) -> None:
         self.clock[0] += 0.05
@@ -306,7 +449,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         params = dataclasses.replace(GREEDY, max_tokens=count)
         try:
             request = self.engine.submit(
-                prompt, params, prefix=prefix, priority=priority, salt=salt
+                prompt,
+                params,
+                prefix=prefix,
+                priority=priority,
+                salt=salt,
+                shares=(f"player{text}", salt),
             )
         except (QueueFull, ContextExceeded):
             return
