@@ -1,0 +1,38 @@
+"""What a model file offers, whatever its format."""
+
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from engine.models.config import ModelConfig
+from engine.tokenizer import Tokenizer
+
+
+class Checkpoint(Protocol):
+    """A model on disk. Tensors have the names and layout of the Hugging Face hub."""
+
+    @property
+    def name(self) -> str:
+        """What to call the model."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Its shape."""
+
+    @property
+    def template(self) -> str | None:
+        """Its Jinja chat template."""
+
+    def tokenizer(self) -> Tokenizer:
+        """Its tokenizer."""
+
+    def __contains__(self, name: str) -> bool:
+        """Whether it has this tensor."""
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """A tensor in float32; raises `ModelError` when there is none of this name."""
+
+    @property
+    def source(self) -> Path:
+        """The file or folder, for messages."""

@@ -1,0 +1,122 @@
+"""From a model's name to a model that can speak."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from engine.chat import ChatFormat
+from engine.errors import ModelError
+from engine.models.config import ModelConfig
+from engine.models.decoder import Decoder
+from engine.tokenizer import Tokenizer
+from engine.weights.checkpoint import Checkpoint
+from engine.weights.fetch import Progress, fetch_model
+from engine.weights.gguf import GGUFCheckpoint
+from engine.weights.safetensors import FolderCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What gives token ids their meaning: enough to talk, without a forward pass."""
+
+    name: str
+    tokenizer: Tokenizer
+    chat: ChatFormat
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model in memory."""
+
+    name: str
+    config: ModelConfig
+    decoder: Decoder
+    tokenizer: Tokenizer
+    chat: ChatFormat
+
+
+def load_model(
+    spec: str,
+    *,
+    data_dir: Path,
+    numerics: Literal["exact", "bf16"] = "bf16",
+    progress: Progress | None = None,
+    threads: int | None = None,
+) -> LoadedModel:
+    """Load a model.
+
+    Args:
+        spec: "default", a .gguf file, a Hugging Face folder, or a hub id ("org/name").
+        data_dir: where what is fetched is kept.
+        numerics: "exact" computes in float32, "bf16" with bfloat16 weights.
+        progress: told the stage ("download", "unpack", "weights"), how much is done, and of how much.
+        threads: of the forward pass; None leaves torch's number.
+
+    Raises:
+        ModelError: it cannot be found, fetched or understood; the message says what to do.
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    checkpoint = open_checkpoint(spec, data_dir=data_dir, progress=progress)
+    vocabulary = _vocabulary(checkpoint)
+    decoder = Decoder.load(checkpoint, numerics, progress)
+    return LoadedModel(
+        vocabulary.name, checkpoint.config, decoder, vocabulary.tokenizer, vocabulary.chat
+    )
+
+
+def load_vocabulary(spec: str, *, data_dir: Path, progress: Progress | None = None) -> Vocabulary:
+    """The tokenizer and chat format of a model alone; arguments and errors as in `load_model`."""
+    return _vocabulary(open_checkpoint(spec, data_dir=data_dir, progress=progress))
+
+
+def open_checkpoint(spec: str, *, data_dir: Path, progress: Progress | None = None) -> Checkpoint:
+    """Find a model on disk, fetching it first where it is not; see `load_model`."""
+    if spec == "default":
+        return GGUFCheckpoint(fetch_model(data_dir, progress))
+    path = Path(spec).expanduser()
+    if path.is_file():
+        return GGUFCheckpoint(path)
+    if path.is_dir():
+        return FolderCheckpoint(path)
+    if spec.count("/") != 1 or spec.startswith((".", "/", "~")) or path.suffix == ".gguf":
+        raise ModelError(
+            f"there is no model {spec!r}: give 'default', a .gguf file, a folder with config.json and "
+            "safetensors, or a hub id like org/name"
+        )
+    return FolderCheckpoint(_fetch_from_hub(spec, data_dir), name=spec)
+
+
+def _fetch_from_hub(spec: str, data_dir: Path) -> Path:
+    # Imported here: it takes longer to import than the default model to open.
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(
+            snapshot_download(
+                spec,
+                cache_dir=data_dir / "hub",
+                allow_patterns=["*.json", "*.jinja", "*.safetensors"],
+            )
+        )
+    except Exception as error:  # the hub client raises what its HTTP library raises
+        raise ModelError(
+            f"cannot fetch {spec!r} from the model hub ({type(error).__name__}): check the name and the "
+            "connection, or download the model elsewhere and give its folder or .gguf file"
+        ) from error
+
+
+def _vocabulary(checkpoint: Checkpoint) -> Vocabulary:
+    tokenizer = checkpoint.tokenizer()
+    ends = sorted(tokenizer.eos_ids)
+    chat = ChatFormat.from_template(
+        checkpoint.template,
+        tokenizer,
+        bos=tokenizer.token(tokenizer.bos_id),
+        eos=tokenizer.token(ends[0] if ends else None),
+    )
+    # The mark that closes a reply ends it, also where the file names only the end of a document.
+    tokenizer.eos_ids |= tokenizer.special_ids.intersection(chat.assistant.close[:1])
+    return Vocabulary(checkpoint.name, tokenizer, chat)

@@ -1,0 +1,104 @@
+"""Reads Hugging Face folders: config.json, safetensors in one file or many, tokenizer.json."""
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from engine.errors import ModelError
+from engine.models.config import ModelConfig
+from engine.tokenizer import Tokenizer
+
+
+class FolderCheckpoint:
+    """A model folder; tensors are read when asked for.
+
+    Attributes:
+        source: the folder.
+        name, config: see `Checkpoint`.
+    """
+
+    def __init__(self, folder: Path, name: str | None = None) -> None:
+        """Open a folder; raises `ModelError` when it holds no supported model."""
+        self.source = folder
+        self._fields = self._json("config.json")
+        if not self._fields:
+            raise ModelError(
+                f"{folder} has no config.json; a model folder or a .gguf file is needed"
+            )
+        self.name = name or folder.resolve().name
+        self.config = ModelConfig.from_hf(self._fields)
+        self._files = self._index()
+
+    @cached_property
+    def template(self) -> str | None:
+        """See `Checkpoint.template`."""
+        path = self.source / "chat_template.jinja"
+        if path.is_file():
+            return path.read_text("utf-8")
+        found = self._json("tokenizer_config.json").get("chat_template")
+        if isinstance(found, list):  # several by name; the one for plain chat is called default
+            found = {entry["name"]: entry["template"] for entry in found}.get("default")
+        return found if isinstance(found, str) else None
+
+    def tokenizer(self) -> Tokenizer:
+        """See `Checkpoint.tokenizer`."""
+        eos = (
+            self._fields.get("eos_token_id"),
+            self._json("generation_config.json").get("eos_token_id"),
+        )
+        ends = [index for ids in eos for index in (ids if isinstance(ids, list) else [ids])]
+        bos = self._fields.get("bos_token_id")
+        return Tokenizer.from_folder(
+            self.source,
+            eos_ids=[index for index in ends if index is not None],
+            bos_id=bos if isinstance(bos, int) else None,
+        )
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """See `Checkpoint.tensor`."""
+        if name not in self._files:
+            raise ModelError(f"{self.source} has no tensor {name!r}")
+        try:
+            with safe_open(self._files[name], framework="pt") as file:
+                return file.get_tensor(name).to(torch.float32)
+        except (OSError, SafetensorError) as error:
+            raise ModelError(f"cannot read {name!r} from {self._files[name]}: {error}") from error
+
+    def _index(self) -> dict[str, Path]:
+        """Which file holds which tensor."""
+        shards = self._json("model.safetensors.index.json").get("weight_map")
+        if shards:
+            missing = sorted(
+                {file for file in shards.values() if not (self.source / file).is_file()}
+            )
+            if missing:
+                raise ModelError(f"{self.source} is incomplete, {', '.join(missing)} missing")
+            return {name: self.source / file for name, file in shards.items()}
+        path = self.source / "model.safetensors"
+        if not path.is_file():
+            raise ModelError(
+                f"{self.source} has no model.safetensors (other formats are not supported)"
+            )
+        try:
+            with safe_open(path, framework="pt") as file:
+                return dict.fromkeys(file.keys(), path)
+        except (OSError, SafetensorError) as error:
+            raise ModelError(f"cannot read {path}: {error}") from error
+
+    def _json(self, file: str) -> dict[str, Any]:
+        """Contents of a JSON file of the folder; empty when there is none."""
+        path = self.source / file
+        try:
+            found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        except (OSError, ValueError) as error:
+            raise ModelError(f"cannot read {path}: {error}") from error
+        if not isinstance(found, dict):
+            raise ModelError(f"{path} must hold a JSON object")
+        return found

@@ -1,0 +1,90 @@
+"""What every kernel computes, in plain torch. These are the definitions; fast ones are tested against them."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+
+
+class SpanLike(Protocol):
+    """Rows [start, end) of a batch are the last ones of a context of `context` tokens, stored in `runs`
+    of (first slot, length) that follow one another.
+    """
+
+    @property
+    def start(self) -> int:
+        """First row."""
+
+    @property
+    def end(self) -> int:
+        """Row after the last."""
+
+    @property
+    def context(self) -> int:
+        """Tokens of the context, the span's rows included."""
+
+    @property
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """Where the context is stored."""
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """Each row of `x` [rows, dim] by its root mean square, in float32, times `weight` [dim]."""
+    wide = x.float()
+    wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+    return weight * wide.to(x.dtype)
+
+
+def rope_tables(frequencies: Sequence[float], length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines for `rope`, float32 [length, dim]; the sines of the first half are negated."""
+    angles = torch.arange(length, dtype=torch.float32)[:, None] * torch.tensor(frequencies)
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
+
+
+def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotate each pair (i, i + dim/2) of `x` [rows, heads, dim] by the row's angle; float32.
+
+    `cos`, `sin` are rows of `rope_tables`, [rows, dim].
+    """
+    swapped = x.roll(x.shape[-1] // 2, -1)
+    return x * cos[:, None] + swapped * sin[:, None]
+
+
+def store_kv(
+    keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> None:
+    """Write `k`, `v` [rows, kv_heads, dim] to `slots` [rows] of one layer's `keys`, `values`
+    [kv_heads, slots, dim].
+    """
+    keys[:, slots] = k.transpose(0, 1).to(keys.dtype)
+    values[:, slots] = v.transpose(0, 1).to(values.dtype)
+
+
+def paged_attention(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spans: Sequence[SpanLike]
+) -> torch.Tensor:
+    """Causal attention of `q` [rows, heads, dim] over the context of each row's span.
+
+    Query heads h·g … h·g + g - 1 share KV head h, where g is heads / kv_heads. Returns float32
+    [rows, heads, dim].
+    """
+    group, scale = q.shape[1] // keys.shape[0], q.shape[2] ** -0.5
+    out = torch.empty(q.shape, dtype=torch.float32)
+    for span in spans:
+        slots = torch.cat([torch.arange(first, first + count) for first, count in span.runs])
+        k = keys[:, slots].float().repeat_interleave(group, 0)
+        v = values[:, slots].float().repeat_interleave(group, 0)
+        rows = q[span.start : span.end].float().transpose(0, 1)
+        visible = torch.ones(span.end - span.start, span.context, dtype=torch.bool)
+        visible = visible.tril(span.context - (span.end - span.start))
+        scores = (rows @ k.transpose(1, 2) * scale).masked_fill(~visible, float("-inf"))
+        out[span.start : span.end] = (scores.softmax(-1) @ v).transpose(0, 1)
+    return out
+
+
+def silu_gate(gate_up: torch.Tensor) -> torch.Tensor:
+    """silu(gate) · up of `gate_up` [rows, 2·ffn], gate first."""
+    gate, up = gate_up.chunk(2, -1)
+    return F.silu(gate) * up

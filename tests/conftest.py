@@ -1,0 +1,19 @@
+"""Fixtures that several packages need."""
+
+from pathlib import Path
+
+import pytest
+
+from engine.weights.fetch import fetch_model
+
+
+@pytest.fixture(scope="session")
+def cache_dir(request: pytest.FixtureRequest) -> Path:
+    """Where `make serve` keeps fetched models in a checkout, so that tests and server share one copy."""
+    return request.config.rootpath / ".cache" / "troupe"
+
+
+@pytest.fixture(scope="session")
+def default_model_path(cache_dir: Path) -> Path:
+    """The default model's GGUF file, fetched on first use."""
+    return fetch_model(cache_dir)
