@@ -1,0 +1,1 @@
+"""HTTP beside the game: console, metrics, playground."""

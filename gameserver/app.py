@@ -1,0 +1,241 @@
+"""One node from start to end: console, model, scenes, game port, and all of it back again."""
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from engine.api import AsyncEngine
+from engine.scripted import ScriptedModel
+from engine.weights.load import LoadedModel, load_model
+from gameserver.game import GameServer
+from gameserver.http.console import LOOPBACK, Console, Prompt
+from gameserver.http.listener import Listener, authority, bind
+from gameserver.loop_lag import LoopLag
+from gameserver.protocol import PATH
+from gameserver.readiness import Readiness, Step
+from gameserver.settings import Settings
+from npc.cast import Cast
+
+SCRIPT = "script:"
+# Python hands the interpreter from thread to thread every 5 ms by default; a token that waits for
+# the engine's thread that long is late.
+SWITCH_INTERVAL_S = 0.0005
+
+_log = structlog.get_logger("troupe.app")
+Result = TypeVar("Result")
+
+
+class Application:
+    """A node: starts its parts in order, and stops them in the other.
+
+    Args:
+        settings: of everything.
+        data_dir: where models are kept.
+        packs: folders of the scenes to open, at least one.
+        inspect: keep the prompts of recent turns for the console.
+        on_step: told, from any thread, how far the start is.
+
+    Attributes:
+        readiness: how far it is.
+        engine, cast, game: once started.
+        console_port, game_port: once started; settings may leave the choice to the system.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        data_dir: Path,
+        packs: tuple[Path, ...],
+        inspect: bool = False,
+        on_step: Callable[[Step], None] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.readiness = Readiness(on_step)
+        self.engine: AsyncEngine | None = None
+        self.cast: Cast | None = None
+        self.game: GameServer | None = None
+        self.console_port = 0
+        self.game_port = 0
+        self._data_dir = data_dir
+        self._packs = packs
+        self._inspect = inspect
+        self._lag = LoopLag()
+        self._console: Listener | None = None
+        self._stop = asyncio.Event()
+
+    async def start(self) -> None:
+        """Open the console, then everything it reports on; players may come when this returns.
+
+        Raises:
+            PortTaken, ModelError, PackError, OutOfMemory: what is wrong and what to do about it.
+                Call `stop` also then.
+        """
+        settings = self.settings
+        self._lag.start()
+        sock = bind(settings.console_host, settings.console_port, "--console-port")
+        self._console = Listener(Console(self, settings.console_host).app, sock)
+        self.console_port = self._console.port
+        await self._console.start()
+        # The game port opens last. Whether it can be had is better known before a long download.
+        bind(settings.host, settings.port, "--port").close()
+        self.engine = await self._start_engine()
+        self.cast = Cast(self.engine, settings.replies)
+        for folder in self._packs:
+            self.readiness.advance(f"Warming {folder.name}")
+            await self.cast.open(folder, progress=self.readiness.advance)
+        self.game = GameServer(
+            self.cast, self._with_console_origin(settings), inspect=self._inspect
+        )
+        await self.game.start()
+        self.game_port = self.game.port
+        self.readiness.state = "ready"
+        _log.info("ready", model=self.engine.model_name, game_port=self.game_port)
+
+    async def stop(self) -> None:
+        """Let players go, free everything. Safe to call however far `start` came; idempotent."""
+        self.readiness.state = "draining"
+        if self.game is not None:
+            await self.game.drain()
+            await self.game.close()
+        if self.cast is not None:
+            await self.cast.close()
+        if self.engine is not None:
+            await self.engine.stop()
+        if self._console is not None:
+            await self._console.stop()
+        self._lag.stop()
+
+    async def run(self, on_ready: Callable[[], None]) -> None:
+        """The whole life of the process: start, serve until a signal comes, stop.
+
+        SIGTERM and SIGINT end it in good order; the second of them ends it at once.
+
+        Args:
+            on_ready: called once players may come.
+        """
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        starting = asyncio.create_task(self.start())
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                # What exists now lives as long as the process: the collector need not visit it.
+                gc.collect()
+                gc.freeze()
+                on_ready()
+                await stopping
+        finally:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            await self.stop()
+
+    def _on_signal(self, number: int) -> None:
+        if self._stop.is_set():
+            os._exit(128 + number)
+        self._stop.set()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine runs, or is still to be started."""
+        return self.engine is None or self.engine.alive or self.readiness.state == "draining"
+
+    @property
+    def prompts(self) -> Mapping[str, Prompt] | None:
+        """Prompts of recent turns by turn id; None without `inspect`."""
+        if not self._inspect:
+            return None
+        return self.game.prompts if self.game is not None else {}
+
+    def gauges(self) -> dict[str, float]:
+        """All figures of the node by name."""
+        figures = self._lag.gauges()
+        if self.engine is not None:
+            figures |= self.engine.gauges()
+        if self.game is not None:
+            figures |= self.game.gauges()
+        return figures
+
+    def playground(self) -> dict[str, object]:
+        """Where the page finds the game, and which scenes there are."""
+        assert self.engine is not None
+        assert self.cast is not None
+        return {
+            "model": self.engine.model_name,
+            "game": {"port": self.game_port, "path": PATH},
+            "scenes": [
+                {"id": scene.id, "title": scene.title, "instances": scene.allows_instances}
+                for scene in self.cast.scenes.values()
+            ],
+        }
+
+    async def _start_engine(self) -> AsyncEngine:
+        model = await _in_thread(self._load_model)
+        engine = AsyncEngine(model, self.settings.engine)
+        await engine.start()
+        return engine
+
+    def _load_model(self) -> LoadedModel | ScriptedModel:
+        """Runs in a thread of its own: it downloads and computes."""
+        spec = self.settings.model
+        loaded = load_model(
+            "default" if spec.startswith(SCRIPT) else spec,
+            data_dir=self._data_dir,
+            numerics=self.settings.engine.numerics,
+            progress=self.readiness.advance,
+            threads=self.settings.engine.threads,
+        )
+        if not spec.startswith(SCRIPT):
+            return loaded
+        script = Path(spec.removeprefix(SCRIPT))
+        return ScriptedModel.load(script, loaded.tokenizer, loaded.chat)
+
+    def _with_console_origin(self, settings: Settings) -> Settings:
+        """The console's page may connect to the game, under every name it can be reached by."""
+        hosts = {*LOOPBACK, settings.console_host}
+        own = tuple(f"http://{authority(host, self.console_port)}" for host in sorted(hosts))
+        return msgspec.structs.replace(settings, origins=(*settings.origins, *own))
+
+
+async def _in_thread(work: Callable[[], Result]) -> Result:
+    """Run blocking work in a daemon thread.
+
+    Unlike the loop's own pool it cannot hold up the end of the process, whatever it waits for.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Result] = loop.create_future()
+
+    def settle(result: Result | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as problem:
+            error = problem
+        try:
+            loop.call_soon_threadsafe(settle, result, error)
+        except RuntimeError:  # the loop is gone, and with it whoever waited
+            return
+
+    threading.Thread(target=run, name="loader", daemon=True).start()
+    return await done

@@ -1,0 +1,250 @@
+"""The `troupe` command."""
+
+import asyncio
+import importlib.resources
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from gameserver import logs
+
+# Everything that reaches the engine imports torch, which takes seconds: `serve` does so itself, and
+# help and `talk` come up at once.
+if TYPE_CHECKING:
+    from gameserver.app import Application
+    from gameserver.settings import Settings
+    from gameserver.startup_display import StartupDisplay
+
+cli = typer.Typer(
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Live NPCs for multiplayer games: a session server with its own LLM engine.",
+    epilog="Begin with [bold]troupe serve[/bold]; then open the playground it prints, or run "
+    "[bold]troupe talk[/bold] in another terminal.",
+)
+
+_out = Console(highlight=False)
+_err = Console(stderr=True, highlight=False)
+
+
+@cli.callback()
+def troupe(context: typer.Context) -> None:
+    """Without a command, say what there is."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@cli.command()
+def serve(
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="YAML file of settings; options given here come before it.", metavar="FILE"
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="[bold]default[/bold] (SmolLM2-135M-Instruct, fetched once), a GGUF file, a "
+            "Hugging Face folder or hub id, or [bold]script:FILE[/bold] for exact replies.",
+            metavar="MODEL",
+        ),
+    ] = None,
+    scenes: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Folder of a scene pack, or of several. May be given again. Default: the shipped "
+            "tavern.",
+            metavar="FOLDER",
+        ),
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address of the game port. Default: 127.0.0.1.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Game port; 0 takes a free one. Default: 8765.")
+    ] = None,
+    console_host: Annotated[
+        str | None, typer.Option(help="Address of the console. Default: 127.0.0.1.")
+    ] = None,
+    console_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Port of playground, health and metrics; 0 takes a free one. Default: 8780."
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where models are kept. Default: the user's cache folder.", metavar="FOLDER"
+        ),
+    ] = None,
+    inspect: Annotated[
+        bool,
+        typer.Option(
+            "--inspect", help="Show prompts at /debug/prompts/TURN on the console: for developers."
+        ),
+    ] = False,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], typer.Option(help="How much is logged.")
+    ] = "warning",
+) -> None:
+    """Start a node: load the model, open the scenes, let players in."""
+    from engine.errors import EngineError
+    from gameserver.app import Application
+    from gameserver.settings import Settings, SettingsError
+    from gameserver.startup_display import StartupDisplay
+    from scenes.pack import PackError
+
+    logs.configure(log_level)
+    given = {
+        "host": host,
+        "port": port,
+        "console_host": console_host,
+        "console_port": console_port,
+        "model": model,
+        "scenes": tuple(str(folder) for folder in scenes) if scenes else None,
+        "data": str(data) if data else None,
+    }
+    display = StartupDisplay(_err)
+    try:
+        settings = _overridden(Settings.load(config), given)
+        node = Application(
+            settings,
+            data_dir=Path(settings.data) if settings.data else user_cache_folder(),
+            packs=find_packs(settings.scenes),
+            inspect=inspect,
+            on_step=display.show,
+        )
+        with display:
+            asyncio.run(node.run(on_ready=lambda: _welcome(display, node)))
+    except (EngineError, PackError, SettingsError, CannotStart, OSError) as error:
+        display.close()
+        _fail(str(error))
+    _leave()
+
+
+@cli.command()
+def talk(
+    once: Annotated[
+        tuple[str, str] | None,
+        typer.Option(help="Say one line to one NPC, print the reply, end.", metavar="NPC LINE"),
+    ] = None,
+    url: Annotated[str, typer.Option(help="Game port of the server.")] = "ws://127.0.0.1:8765",
+    scene: Annotated[
+        str | None, typer.Option(help="Scene to enter. Default: the server's first.")
+    ] = None,
+    player: Annotated[str, typer.Option(help="Your name.")] = "Traveller",
+) -> None:
+    """Talk to the NPCs of a running server from the terminal."""
+    from gameserver import talk as terminal
+    from gameserver.visitor import TalkError
+
+    try:
+        if once is not None:
+            asyncio.run(terminal.say_once(url, scene, player, *once))
+        else:
+            asyncio.run(terminal.talk(url, scene, player))
+    except TalkError as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        _out.print()
+
+
+class CannotStart(Exception):
+    """What was asked for cannot be done; the message says why."""
+
+
+def find_packs(folders: tuple[str, ...]) -> tuple[Path, ...]:
+    """The scene packs in `folders`, each a pack or a folder of packs; the tavern if there are none.
+
+    Raises:
+        CannotStart: a folder holds no pack.
+    """
+    if not folders:
+        return (Path(str(importlib.resources.files("scenes") / "packs" / "gilded_griffin")),)
+    packs: list[Path] = []
+    for folder in map(Path, folders):
+        found = sorted(file.parent for file in folder.glob("*/scene.yaml"))
+        if (folder / "scene.yaml").is_file():
+            found = [folder]
+        if not found:
+            raise CannotStart(f"{folder} is neither a scene pack (no scene.yaml) nor holds any")
+        packs += found
+    return tuple(packs)
+
+
+def user_cache_folder() -> Path:
+    """Where this platform keeps what a program can fetch again."""
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "troupe"
+
+
+def _overridden(settings: "Settings", given: dict[str, Any]) -> "Settings":
+    """Settings with what the command line gave, checked like a file.
+
+    Raises:
+        CannotStart: an option is out of range.
+    """
+    chosen = {name: value for name, value in given.items() if value is not None}
+    try:
+        return msgspec.convert(msgspec.to_builtins(settings) | chosen, type(settings))
+    except msgspec.ValidationError as error:
+        raise CannotStart(str(error).replace("$.", "--").replace("_", "-")) from None
+
+
+def _welcome(display: "StartupDisplay", node: "Application") -> None:
+    """Say where everything is."""
+    from gameserver.http.listener import authority
+
+    display.close()
+    assert node.engine is not None
+    assert node.cast is not None
+    settings = node.settings
+    rows = [
+        ("Playground", f"http://{authority(settings.console_host, node.console_port)}/"),
+        ("Game port", f"ws://{authority(settings.host, node.game_port)}"),
+        ("Model", node.engine.model_name),
+        ("", node.engine.kv_summary),
+    ]
+    for scene in node.cast.scenes.values():
+        names = ", ".join(npc.name for npc in scene.npcs.values())
+        rows.append(("Scene", f"{scene.title}: {names}"))
+    _out.print("[bold yellow]Troupe is open.[/] Ctrl+C closes it.")
+    for title, text in rows:
+        _out.print(f"  [bold]{title:<11}[/]{escape(text)}", soft_wrap=True)
+    sys.stdout.flush()
+
+
+def _fail(message: str) -> NoReturn:
+    _err.print(f"[bold red]troupe:[/] {escape(message)}", soft_wrap=True)
+    _leave(1)
+
+
+def _leave(status: int = 0) -> NoReturn:
+    """End the process without waiting for a thread that still downloads or computes."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def main() -> None:
+    """Entry point of the `troupe` command."""
+    cli()
+
+
+if __name__ == "__main__":
+    main()

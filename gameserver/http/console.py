@@ -1,0 +1,147 @@
+"""The console port: health, metrics, a look inside for developers, and the playground."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import orjson
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gameserver.http.metrics import Metrics
+from gameserver.readiness import Readiness
+
+STATIC = Path(__file__).parent / "static"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+# The page needs nothing from elsewhere. It does connect to the game port, whose number varies.
+_HEADERS = {
+    "content-security-policy": (
+        "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'none'; "
+        "base-uri 'none'; form-action 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+
+
+class Prompt(Protocol):
+    """What was sent to the model for one turn."""
+
+    @property
+    def text(self) -> str:
+        """The prompt, special tokens spelled out."""
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The prompt as the model got it."""
+
+
+class Node(Protocol):
+    """What the console needs to know of the node it belongs to."""
+
+    readiness: Readiness
+
+    @property
+    def alive(self) -> bool:
+        """Whether the parts that must run do run."""
+
+    @property
+    def prompts(self) -> Mapping[str, Prompt] | None:
+        """Prompts of recent turns by turn id; None where inspection is off."""
+
+    def gauges(self) -> dict[str, float]:
+        """All figures by name."""
+
+    def playground(self) -> dict[str, object]:
+        """What the playground page needs to find the game, once the node is ready."""
+
+
+class Console:
+    """The console's pages, as an ASGI application.
+
+    Args:
+        node: whose console this is.
+        host: address it listens on. On loopback, requests that name another host are refused, so
+            that a web page elsewhere cannot reach it through a DNS name of its own.
+    """
+
+    def __init__(self, node: Node, host: str) -> None:
+        self._node = node
+        self._metrics = Metrics(node.gauges)
+        hosts = [*LOOPBACK, "[::1]"] if host in LOOPBACK else ["*"]
+        self.app = Starlette(
+            routes=[
+                Route("/readyz", self._readyz),
+                Route("/livez", self._livez),
+                Route("/metrics", self._metrics_page),
+                Route("/debug/gauges", self._gauges),
+                Route("/debug/prompts/{turn}", self._prompt),
+                Route("/playground.json", self._playground),
+                Mount("/", StaticFiles(directory=STATIC, html=True)),
+            ],
+            middleware=[
+                Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
+                Middleware(_Headers),
+            ],
+        )
+
+    async def _readyz(self, request: Request) -> Response:
+        readiness = self._node.readiness
+        return _json(readiness.report(), 200 if readiness.ready else 503)
+
+    async def _livez(self, request: Request) -> Response:
+        # A loop that hangs gives no answer at all, which is an answer too.
+        alive = self._node.alive
+        return _json({"alive": alive}, 200 if alive else 503)
+
+    async def _metrics_page(self, request: Request) -> Response:
+        return Response(self._metrics.render(), media_type=PROMETHEUS)
+
+    async def _gauges(self, request: Request) -> Response:
+        return _json(self._node.gauges())
+
+    async def _prompt(self, request: Request) -> Response:
+        prompts = self._node.prompts
+        if prompts is None:
+            return _json({"error": "prompts are kept only when started with --inspect"}, 404)
+        turn = request.path_params["turn"]
+        if (prompt := prompts.get(turn)) is None:
+            return _json({"error": f"no recent turn {turn}"}, 404)
+        return _json({"turn": turn, "text": prompt.text, "token_ids": prompt.token_ids})
+
+    async def _playground(self, request: Request) -> Response:
+        report = self._node.readiness.report()
+        if self._node.readiness.ready:
+            report |= self._node.playground()
+        return _json(report)
+
+
+class _Headers:
+    """Adds the same headers to every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+def _json(body: object, status: int = 200) -> Response:
+    return Response(orjson.dumps(body), status, media_type="application/json")

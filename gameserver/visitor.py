@@ -1,0 +1,156 @@
+"""A player's end of protocol v1, as small as it can be: one connection, one scene."""
+
+import asyncio
+import contextlib
+import json
+import random
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+
+from gameserver.protocol import PATH, SUBPROTOCOL
+
+Message = dict[str, Any]
+
+
+class TalkError(Exception):
+    """The conversation cannot go on; the message is for the person at the terminal."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """Speech that runs: the text so far, and how many chunks that is."""
+
+    npc: str
+    text: str = ""
+    chunks: int = 0
+
+
+@dataclass(slots=True)
+class Room:
+    """What a player knows of the scene they are in."""
+
+    title: str
+    npcs: dict[str, Message]
+    players: dict[str, str]
+    turns: dict[str, Turn] = field(default_factory=dict)
+
+    def find_npc(self, name: str) -> str | None:
+        """The id of the NPC with this id, name, or beginning of either."""
+        wanted = name.lower()
+        for test in (str.__eq__, str.startswith):
+            for npc in self.npcs.values():
+                words = [npc["id"].lower(), npc["name"].lower(), *npc["name"].lower().split()]
+                if any(test(word, wanted) for word in words):
+                    return str(npc["id"])
+        return None
+
+
+class Visitor:
+    """A player's end of protocol v1, for one scene."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._last_id = 0
+        self.stream = ""
+        self.player = ""
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def connected(cls, url: str, player: str) -> AsyncIterator["Visitor"]:
+        """Open a connection, keep it alive, say goodbye at the end.
+
+        Raises:
+            TalkError: nobody answers at `url`, or the connection was lost.
+        """
+        address = url if re.search(r"://[^/]+/.", url) else url.rstrip("/") + PATH
+        try:
+            async with connect(
+                address, subprotocols=[SUBPROTOCOL], compression=None, proxy=None
+            ) as socket:
+                visitor = cls(socket)
+                hello = await visitor._expect("hello")
+                beat = asyncio.create_task(visitor._beat(hello["d"]["hb_ms"] / 1000))
+                try:
+                    await visitor._identify(player)
+                    yield visitor
+                    await visitor._send("bye", {})
+                finally:
+                    beat.cancel()
+        except (OSError, TimeoutError) as error:
+            raise TalkError(f"nobody answers at {address} ({error}): is Troupe running?") from error
+        except (InvalidURI, InvalidHandshake) as error:
+            raise TalkError(f"{address} is not a Troupe game port: {error}") from error
+        except ConnectionClosed as error:
+            reason = error.rcvd.code if error.rcvd else "connection lost"
+            raise TalkError(f"the server ended the conversation ({reason})") from error
+
+    async def join(self, scene: str | None, *, greet: bool) -> Room:
+        """Enter a scene, the first one there is if None."""
+        if scene is None:
+            if not self.scenes:
+                raise TalkError("the server has no scenes")
+            scene = self.scenes[0]["id"]
+        number = await self.command("scene.join", {"scene": scene, "greet": greet})
+        joined = await self._expect("scene.joined", number)
+        self.stream = joined["st"]
+        payload = joined["d"]
+        return Room(
+            title=payload["meta"].get("title") or scene,
+            npcs={npc["id"]: npc for npc in payload["npcs"]},
+            players={player["id"]: player["name"] for player in payload["players"]},
+        )
+
+    async def command(self, kind: str, payload: Message) -> int:
+        """Send a command; returns the id that its answer will echo as `re`."""
+        self._last_id += 1
+        await self._send(kind, payload, id=self._last_id)
+        return self._last_id
+
+    async def messages(self) -> AsyncIterator[Message]:
+        """Everything the server says; raises `TalkError` on a fatal error."""
+        async for frame in self._socket:
+            message: Message = json.loads(frame)
+            if message["t"] == "error" and message["d"]["fatal"]:
+                raise TalkError(message["d"]["msg"])
+            yield message
+
+    async def _identify(self, name: str) -> None:
+        suffix = f"{random.getrandbits(32):08x}"
+        self.player = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:50] or 'player'}-{suffix}"
+        identity = {
+            "auth": {"kind": "none"},
+            "player": self.player,
+            "name": name,
+            "client": {"engine": "terminal", "sdk": "troupe-talk", "ver": "1"},
+            "caps": [],
+            "need": [],
+        }
+        await self._send("identify", identity)
+        welcome = await self._expect("welcome")
+        self.scenes: list[Message] = welcome["d"]["scenes"]
+
+    async def _send(self, kind: str, payload: Message, **envelope: Any) -> None:
+        if self.stream:
+            envelope["st"] = self.stream
+        await self._socket.send(json.dumps({"t": kind, **envelope, "d": payload}))
+
+    async def _expect(self, kind: str, re_: int | None = None) -> Message:
+        """The next message of a kind; an error instead of it is raised."""
+        async for message in self.messages():
+            if message["t"] == "error" and message.get("re") == re_:
+                raise TalkError(message["d"]["msg"])
+            if message["t"] == kind:
+                return message
+        raise TalkError("the server closed the connection")
+
+    async def _beat(self, period_s: float) -> None:
+        number = 0
+        while True:
+            await asyncio.sleep(period_s * (random.random() if number == 0 else 1))
+            number += 1
+            await self._send("heartbeat", {"n": number, "cursors": []})

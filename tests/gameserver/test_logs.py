@@ -1,0 +1,40 @@
+"""Logs are one JSON object a line where a machine reads them."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from gameserver import logs
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    stream = io.StringIO()
+    logs.configure("info", stream)
+    yield stream
+    root.handlers, root.level = handlers, level
+    structlog.reset_defaults()
+
+
+def test_both_kinds_of_loggers_write_json_lines(lines: io.StringIO) -> None:
+    structlog.get_logger("troupe.test").info("opened", scene="griffin")
+    logging.getLogger("troupe.engine").warning("slow %s", "step")
+    logging.getLogger("troupe.engine").debug("not this")
+    first, second = map(json.loads, lines.getvalue().splitlines())
+    assert (first["event"], first["scene"], first["level"]) == ("opened", "griffin", "info")
+    assert (second["event"], second["logger"]) == ("slow step", "troupe.engine")
+
+
+def test_an_exception_keeps_to_its_line(lines: io.StringIO) -> None:
+    try:
+        raise ValueError("broken\nbadly")
+    except ValueError:
+        logging.getLogger("troupe").exception("failed")
+    (line,) = lines.getvalue().splitlines()
+    assert "ValueError" in json.loads(line)["exception"]
