@@ -6,10 +6,13 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
+from engine.decoding.penalties import LogitChanges
+from engine.decoding.sampling import Sampled
 from engine.decoding.text import TextStream
 from engine.errors import ContextExceeded, EngineError, InvalidRequest, OutOfMemory, QueueFull
 from engine.outputs import FinishReason, RequestOutput
@@ -105,8 +108,9 @@ class Engine:
         priority: int = 1,
         salt: str = "",
         shares: tuple[str, ...] = (),
+        sibling: Request | None = None,
     ) -> Request:
-        """Queue a request; see `AsyncEngine.submit`.
+        """Queue a request; see `AsyncEngine.submit`. `sibling` is a sample of the same prompt.
 
         Raises:
             InvalidRequest: no tokens, ids outside the vocabulary, a negative priority.
@@ -131,6 +135,8 @@ class Engine:
             seed=secrets.randbits(62) if params.seed is None else params.seed,
             text=TextStream(self._tokenizer, params, self._tokenizer.eos_ids),
             arrived=self._clock(),
+            changes=self._changes(ids, params, prefix),
+            sibling=sibling,
         )
         self._inbox.append(partial(self._scheduler.add, request))
         return request
@@ -156,6 +162,9 @@ class Engine:
         chain = sum(self._pool.blocks_for(n.length) for n in prefix.chain()) if prefix else 0
         if own + chain > self._pool.size:
             raise ContextExceeded(self._pool.size, own + chain, "prompt + max_tokens in blocks")
+        for token in params.logit_bias:
+            if not 0 <= token < self._tokenizer.vocab_size:
+                raise InvalidRequest(f"logit_bias names {token}, which is no token id")
         return ids
 
     def cancel(self, request: Request) -> None:
@@ -195,7 +204,7 @@ class Engine:
     def _compute(self, plan: StepPlan) -> None:
         started = self._clock()
         try:
-            tokens = self._runner.run(plan)
+            drawn = self._runner.run(plan)
         except Exception as error:  # one bad step must not end the engine, only the requests in it
             _log.exception("step %d failed", plan.step)
             for request in self._scheduler.failed(plan):
@@ -207,22 +216,27 @@ class Engine:
         self._scheduler.computed(plan)
         self._stats.stepped(plan, elapsed_ms)
         now = self._clock()
-        sampled = iter(tokens)
+        sampled = iter(drawn)
         for share in plan.sequences:
             if share.sample:
                 assert isinstance(share.owner, Request)
                 self._take(share.owner, next(sampled), now)
 
-    def _take(self, request: Request, token: int, now: float) -> None:
+    def _take(self, request: Request, sampled: Sampled, now: float) -> None:
         """Append a sampled token and release the text it completes."""
+        token = sampled.token
         request.tokens.append(token)
+        if request.changes is not None:
+            request.changes.push(token)
         if request.first_token_at is None:
             request.first_token_at = now
         released = request.text.push(token)
+        logprobs = None if sampled.logprobs is None else (sampled.logprobs,)
+        output = RequestOutput(request.id, released.text, (token,), logprobs=logprobs)
         if released.finish is not None:
-            self._end(request, released.finish, text=released.text, token_ids=(token,))
+            self._end(request, released.finish, last=output)
         else:
-            self._outputs.append(RequestOutput(request.id, released.text, (token,)))
+            self._outputs.append(output)
 
     def _end(
         self,
@@ -230,21 +244,31 @@ class Engine:
         reason: FinishReason,
         error: str | None = None,
         *,
-        text: str = "",
-        token_ids: tuple[int, ...] = (),
+        last: RequestOutput | None = None,
     ) -> None:
         if request.state is State.FINISHED:
             return
         usage = request.usage(self._clock())
         self._scheduler.finish(request)
         self._stats.finished(reason, usage)
-        self._outputs.append(RequestOutput(request.id, text, token_ids, reason, usage, error))
+        last = last or RequestOutput(request.id, "", ())
+        self._outputs.append(replace(last, finish=reason, usage=usage, error=error))
 
     def _refuse(self, reader: Reader, error: OutOfMemory) -> None:
         if isinstance(reader, Request):
             self._end(reader, "failed", str(error))
         else:
             self._scheduler.unpin(reader.node, error)
+
+    def _changes(
+        self, ids: tuple[int, ...], params: SamplingParams, prefix: Prefix | None
+    ) -> LogitChanges | None:
+        if not LogitChanges.needed(params):
+            return None
+        encode = self._tokenizer.encode
+        words = {tuple(encode(lead + word)) for word in params.bad_words for lead in ("", " ")}
+        whole = (*(prefix.all_token_ids() if prefix else ()), *ids)
+        return LogitChanges(params, whole, self._tokenizer.eos_ids, sorted(words))
 
     def _checked(self, token_ids: Sequence[int], what: str) -> tuple[int, ...]:
         ids = tuple(token_ids)

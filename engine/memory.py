@@ -51,9 +51,33 @@ class Memory:
         """Give a request all blocks it can need, reusing cached history; None if there is no room.
 
         Returns the copies to be made before its first step. At least one token must be computed for
-        there to be logits: if all are cached, the last one is computed again. Its block is shared,
-        so it is copied first (copy-on-write).
+        there to be logits: if all are cached, the last one is computed again. A block that is
+            shared
+        and would be written to is copied first (copy-on-write).
         """
+        size = self.pool.block_size
+        known, covered = self._known(request)
+        hit = min(covered, len(request.tokens) - 1)
+        found = known[: self.pool.blocks_for(hit)]
+        self.pool.share(found)
+        fresh = self.tree.allocate(self.pool.blocks_for(request.own_limit) - hit // size)
+        if fresh is None:
+            self.pool.release(found)
+            return None
+        copies = []
+        if hit % size:
+            copies.append(BlockCopy(source=found[-1], target=fresh[0]))
+            self.pool.release([found.pop()])
+        request.blocks = found + fresh
+        request.computed = hit
+        return copies
+
+    def _known(self, request: Request) -> tuple[list[int], int]:
+        """Blocks that hold the beginning of a request's own part, and how many tokens of it."""
+        sibling = request.sibling
+        if sibling is not None and sibling.blocks and sibling.computed >= len(request.prompt_ids):
+            covered = len(request.prompt_ids)
+            return sibling.blocks[: self.pool.blocks_for(covered)], covered
         size = self.pool.block_size
         found: list[int] = []
         for index in range(len(request.tokens) // size):
@@ -61,19 +85,7 @@ class Memory:
             if block is None:
                 break
             found.append(block)
-        hit = min(len(found) * size, len(request.tokens) - 1)
-        self.pool.share(found)
-        fresh = self.tree.allocate(self.pool.blocks_for(request.own_limit) - hit // size)
-        if fresh is None:
-            self.pool.release(found)
-            return None
-        copies = []
-        if hit < len(found) * size:
-            copies.append(BlockCopy(source=found[-1], target=fresh[0]))
-            self.pool.release([found.pop()])
-        request.blocks = found + fresh
-        request.computed = hit
-        return copies
+        return found, len(found) * size
 
     def give_back(self, request: Request) -> None:
         """Take a request's blocks away; what it computed may still be found until it is evicted."""

@@ -39,6 +39,7 @@ class RequestOutput:
         finish: None while running; set exactly once, in the last output.
         usage: set with `finish`.
         error: what went wrong when `finish` is "failed".
+        logprobs: for each of `token_ids`, log-probabilities by token id, if asked for.
     """
 
     request_id: int
@@ -47,3 +48,4 @@ class RequestOutput:
     finish: FinishReason | None = None
     usage: Usage | None = None
     error: str | None = None
+    logprobs: tuple[dict[int, float], ...] | None = None

@@ -1,7 +1,9 @@
 """How a reply is sampled and when it ends."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from engine.errors import InvalidRequest
 
@@ -12,12 +14,20 @@ class SamplingParams:
 
     Attributes:
         max_tokens: most tokens to generate, >= 1.
+        min_tokens: no end of sequence and no stop string ends the reply before this many.
         temperature: 0 is greedy; otherwise logits are divided by it.
         top_k: keep the k most likely tokens; 0 keeps all.
         top_p: keep the smallest set whose probability reaches p, in (0, 1].
         min_p: drop tokens less likely than min_p times the most likely one, in [0, 1].
         repetition_penalty: > 1 makes tokens of prompt and output less likely (Keskar et al. 2019).
+        presence_penalty: subtracted once from the logit of every token of the output so far.
+        frequency_penalty: subtracted as often as the token stands in the output so far.
+        logit_bias: added to the logits of these tokens.
+        bad_words: strings that are never completed, at the start of a word or within one.
         seed: same seed, prompt and parameters give the same tokens; None draws one.
+        n: samples of the same prompt; they share its KV.
+        logprobs: how many of the most likely tokens to report for each step, beside the chosen one;
+            None reports nothing.
         stop: the text ends before the first of these strings; none of their characters are
             released.
         ignore_eos: go on after an end-of-sequence token (benchmarks).
@@ -26,46 +36,59 @@ class SamplingParams:
     """
 
     max_tokens: int = 16
+    min_tokens: int = 0
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
+    bad_words: tuple[str, ...] = ()
     seed: int | None = None
+    n: int = 1
+    logprobs: int | None = None
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     sentence_after: int | None = None
 
     def __post_init__(self) -> None:
         """Raise `InvalidRequest` naming the first field that is out of range."""
-
-        def need(ok: bool, field: str, rule: str) -> None:
-            if not ok:
-                raise InvalidRequest(f"{field} must be {rule}, not {getattr(self, field)!r}")
-
-        for field in ("temperature", "top_p", "min_p", "repetition_penalty"):
-            value = getattr(self, field)
-            need(isinstance(value, (int, float)) and math.isfinite(value), field, "a finite number")
-        for field in ("max_tokens", "top_k"):
-            need(type(getattr(self, field)) is int, field, "an integer")
-        need(self.max_tokens >= 1, "max_tokens", "at least 1")
-        need(self.temperature >= 0, "temperature", "0 or more")
-        need(self.top_k >= 0, "top_k", "0 (all) or more")
-        need(0 < self.top_p <= 1, "top_p", "in (0, 1]")
-        need(0 <= self.min_p <= 1, "min_p", "in [0, 1]")
-        need(self.repetition_penalty > 0, "repetition_penalty", "above 0")
-        need(
-            self.seed is None or (type(self.seed) is int and 0 <= self.seed < 2**63),
-            "seed",
-            "None or an integer in [0, 2**63)",
+        for name in ("stop", "bad_words"):
+            value = getattr(self, name)
+            strings = (value,) if isinstance(value, str) else tuple(value)
+            object.__setattr__(self, name, strings)
+            self._need(all(isinstance(s, str) and s for s in strings), name, "non-empty strings")
+        for name, lowest, highest in (
+            ("temperature", 0, math.inf),
+            ("top_p", 0, 1),
+            ("min_p", 0, 1),
+            ("repetition_penalty", 0, math.inf),
+            ("presence_penalty", -2, 2),
+            ("frequency_penalty", -2, 2),
+        ):
+            value = getattr(self, name)
+            number = isinstance(value, (int, float)) and math.isfinite(value)
+            self._need(number and lowest <= value <= highest, name, f"in [{lowest}, {highest}]")
+        for name in ("top_p", "repetition_penalty"):
+            self._need(getattr(self, name) > 0, name, "above 0")
+        for name, least in (("max_tokens", 1), ("min_tokens", 0), ("top_k", 0), ("n", 1)):
+            value = getattr(self, name)
+            self._need(type(value) is int and value >= least, name, f"an integer from {least} on")
+        for name, limit in (("seed", 2**63 - 1), ("logprobs", 100), ("sentence_after", 2**31)):
+            value = getattr(self, name)
+            if value is not None:
+                within = type(value) is int and 0 <= value <= limit
+                self._need(within, name, f"None or an integer in [0, {limit}]")
+        self._need(self.min_tokens <= self.max_tokens, "min_tokens", "at most max_tokens")
+        biases = self.logit_bias.items()
+        self._need(
+            all(type(token) is int and math.isfinite(bias) for token, bias in biases),
+            "logit_bias",
+            "finite numbers by token id",
         )
-        if isinstance(self.stop, str):
-            object.__setattr__(self, "stop", (self.stop,))
-        else:
-            object.__setattr__(self, "stop", tuple(self.stop))
-        need(all(isinstance(s, str) and s for s in self.stop), "stop", "non-empty strings")
-        need(
-            self.sentence_after is None or self.sentence_after >= 0,
-            "sentence_after",
-            "None or 0 or more",
-        )
+
+    def _need(self, ok: bool, name: str, rule: str) -> None:
+        if not ok:
+            raise InvalidRequest(f"{name} must be {rule}, not {getattr(self, name)!r}")

@@ -18,10 +18,14 @@ class Waiter(Protocol):
         shares: on whose account it runs, the narrowest first (a player, then a scene).
     """
 
-    priority: int
-    arrived: float
-    chain: Sequence[Prefix]
-    shares: tuple[str, ...]
+    @property
+    def priority(self) -> int: ...  # noqa: D102
+    @property
+    def arrived(self) -> float: ...  # noqa: D102
+    @property
+    def chain(self) -> Sequence[Prefix]: ...  # noqa: D102
+    @property
+    def shares(self) -> tuple[str, ...]: ...  # noqa: D102
 
 
 Key = tuple[float, ...]

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable
 
 from engine.blocks import Key
+from engine.decoding.penalties import LogitChanges
 from engine.decoding.text import TextStream
 from engine.errors import OutOfMemory
 from engine.outputs import Usage
@@ -34,6 +35,8 @@ class Request:
         shares: on whose account it runs, for the `fair` policy; the narrowest first.
         hit: own prompt tokens that were found in the cache at admission.
         seed: key of this request's noise, see `engine.decoding.sampling`.
+        changes: what its parameters change about logits, if anything.
+        sibling: another sample of the same prompt, whose KV it takes over instead of computing it.
     """
 
     def __init__(
@@ -49,6 +52,8 @@ class Request:
         seed: int,
         text: TextStream,
         arrived: float,
+        changes: LogitChanges | None = None,
+        sibling: "Request | None" = None,
     ) -> None:
         self.id = request_id
         self.prompt_ids = prompt_ids
@@ -59,6 +64,8 @@ class Request:
         self.seed = seed
         self.text = text
         self.arrived = arrived
+        self.changes = changes
+        self.sibling = sibling
         self.chain = prefix.chain() if prefix else []
         self.base = prefix.total if prefix else 0
 
@@ -88,6 +95,14 @@ class Request:
     def outputs(self) -> int:
         """Number of tokens generated so far."""
         return len(self.tokens) - len(self.prompt_ids)
+
+    @property
+    def waits_for_sibling(self) -> bool:
+        """Whether a sample of the same prompt is about to have computed it."""
+        sibling = self.sibling
+        if sibling is None or sibling.state is State.FINISHED:
+            return False
+        return sibling.computed < len(sibling.prompt_ids)
 
     @property
     def speaking(self) -> bool:

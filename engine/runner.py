@@ -4,7 +4,7 @@ from typing import Protocol
 
 import torch
 
-from engine.decoding.sampling import SampleSpec, sample
+from engine.decoding.sampling import Sampled, SampleSpec, sample
 from engine.kv.cache import KVCache
 from engine.plan import ForwardBatch, SequenceStep, Span, StepPlan
 from engine.request import Request
@@ -20,7 +20,7 @@ class Model(Protocol):
 class Runner(Protocol):
     """Whatever turns a plan into the next tokens."""
 
-    def run(self, plan: StepPlan) -> list[int]:
+    def run(self, plan: StepPlan) -> list[Sampled]:
         """Compute a step; one token for each sequence with `sample`, in order."""
 
 
@@ -33,7 +33,7 @@ class ModelRunner:
         self._block_size = block_size
 
     @torch.inference_mode()
-    def run(self, plan: StepPlan) -> list[int]:
+    def run(self, plan: StepPlan) -> list[Sampled]:
         """See `Runner.run`."""
         size = self._block_size
         for copy in plan.copies:
@@ -83,10 +83,5 @@ class ModelRunner:
 def _spec(share: SequenceStep) -> SampleSpec:
     request = share.owner
     assert isinstance(request, Request)
-    seen = None
-    if request.params.repetition_penalty != 1:
-        distinct = set(request.tokens)
-        for node in request.chain:
-            distinct.update(node.token_ids)
-        seen = torch.tensor(sorted(distinct))
-    return SampleSpec(request.params, request.seed, request.base + len(request.tokens), seen)
+    position = request.base + len(request.tokens)
+    return SampleSpec(request.params, request.seed, position, request.changes)

@@ -113,7 +113,9 @@ class Scheduler:
                 memory_left, budget = self._read_chain(reader, budget, steps)
                 if isinstance(reader, Warming) or not memory_left or budget <= 0:
                     continue
-                if not self._joinable(reader) or not self._slot_for(reader):
+                if reader.waits_for_sibling or not self._joinable(reader):
+                    continue
+                if not self._slot_for(reader):
                     continue
                 memory_left = self._admit(reader, now, copies)
                 if not memory_left:

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.decoding.sampling import Sampled
 from engine.errors import ModelError
 from engine.plan import StepPlan
 from engine.prefixes import Prefix
@@ -61,7 +62,7 @@ class ScriptedRunner:
         self._end = min(model.tokenizer.eos_ids)
         self._pause_s = step_ms / 1000
 
-    def run(self, plan: StepPlan) -> list[int]:
+    def run(self, plan: StepPlan) -> list[Sampled]:
         """See `engine.runner.Runner.run`."""
         if self._pause_s:
             time.sleep(self._pause_s)
@@ -71,5 +72,5 @@ class ScriptedRunner:
                 assert not isinstance(share.owner, Prefix)
                 reply = self._replies[share.owner.id % len(self._replies)]
                 said = share.owner.outputs
-                tokens.append(reply[said] if said < len(reply) else self._end)
+                tokens.append(Sampled(reply[said] if said < len(reply) else self._end))
         return tokens

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from engine.decoding.penalties import LogitChanges
 from engine.params import SamplingParams
 
 Floats = npt.NDArray[np.floating]
 
-_RARE = (
-    1e-5  # relative to the most likely token; below it a token hardly ever belongs to a top-p set
-)
+# Relative to the most likely token; below it a token hardly ever belongs to a top-p set.
+_RARE = 1e-5
 _MASK = (1 << 64) - 1
 
 
@@ -29,32 +29,70 @@ class SampleSpec:
         params: temperature, top-k, ….
         seed: of the request's noise.
         position: of the token to be drawn; the noise's counter.
-        seen: int64 [n], distinct tokens of prompt and output, for the repetition penalty; None if
-            it is 1.
+        changes: penalties and bans, if the parameters ask for any.
     """
 
     params: SamplingParams
     seed: int
     position: int
-    seen: torch.Tensor | None = None
+    changes: LogitChanges | None = None
 
 
-def sample(logits: torch.Tensor, specs: Sequence[SampleSpec]) -> list[int]:
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The token drawn for one row.
+
+    Attributes:
+        token: its id.
+        logprobs: natural logarithms of the model's probabilities (before temperature and filters)
+            of the most likely tokens and of `token`, if asked for.
+    """
+
+    token: int
+    logprobs: dict[int, float] | None = None
+
+
+def sample(logits: torch.Tensor, specs: Sequence[SampleSpec]) -> list[Sampled]:
     """One token per row.
 
     Args:
-        logits: float32 [rows, vocab]; rows with a repetition penalty are changed in place.
+        logits: float32 [rows, vocab]; penalties change them in place.
         specs: one per row.
     """
-    for row, spec in enumerate(specs):
-        if spec.seen is not None:
-            _penalise(logits[row], spec.seen, spec.params.repetition_penalty)
-    best = logits.argmax(dim=-1).tolist()
     rows = logits.numpy()
-    return [
-        token if spec.params.temperature == 0 else _draw(rows[row], spec)
-        for row, (token, spec) in enumerate(zip(best, specs, strict=True))
-    ]
+    reported = [_logarithms(row) for row, spec in zip(rows, specs, strict=True) if _asks(spec)]
+    for row, spec in zip(rows, specs, strict=True):
+        if spec.changes is not None:
+            spec.changes.apply(row)
+    best = logits.argmax(dim=-1).tolist()
+    logarithms = iter(reported)
+    result = []
+    for row, spec, greedy in zip(rows, specs, best, strict=True):
+        token = greedy if spec.params.temperature == 0 else _draw(row, spec)
+        if _asks(spec):
+            result.append(Sampled(token, _top(next(logarithms), spec.params.logprobs or 0, token)))
+        else:
+            result.append(Sampled(token))
+    return result
+
+
+def _asks(spec: SampleSpec) -> bool:
+    return spec.params.logprobs is not None
+
+
+def _logarithms(row: Floats) -> Floats:
+    """Log-probabilities of a row of logits, float64 [vocab]."""
+    shifted = row.astype(np.float64) - row.max()
+    logarithms: Floats = shifted - np.log(np.exp(shifted).sum())
+    return logarithms
+
+
+def _top(logarithms: Floats, count: int, token: int) -> dict[int, float]:
+    """The `count` most likely tokens, most likely first, and `token`."""
+    size = len(logarithms)
+    likely = np.argpartition(logarithms, size - count - 1)[size - count :].tolist()
+    ordered = sorted(likely, key=lambda index: -logarithms[index])
+    return {index: float(logarithms[index]) for index in [*ordered, token]}
 
 
 def uniform(seed: int, counter: int) -> float:
@@ -67,14 +105,6 @@ def uniform(seed: int, counter: int) -> float:
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
     z ^= z >> 31
     return ((z >> 11) + 0.5) / (1 << 53)
-
-
-def _penalise(row: torch.Tensor, seen: torch.Tensor, penalty: float) -> None:
-    """Divide positive and multiply negative logits of seen tokens by `penalty` (Keskar et al.
-    2019).
-    """
-    scores = row[seen]
-    row[seen] = torch.where(scores > 0, scores / penalty, scores * penalty)
 
 
 def _draw(row: Floats, spec: SampleSpec) -> int:

@@ -36,7 +36,9 @@ class TextStream:
         self._count += 1
         if token in self._eos_ids:
             return Released(self._stops.flush(), "stop")
-        text, stopped = self._stops.push(self._detokenizer.push(token))
+        text, stopped = self._detokenizer.push(token), False
+        if self._count >= self._params.min_tokens:
+            text, stopped = self._stops.push(text)
         after = self._params.sentence_after
         text, ended = self._sentence.push(text, after is not None and self._count > after)
         if stopped or ended:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
+from engine.decoding.sampling import Sampled
 from engine.loop import Engine
 from engine.outputs import RequestOutput
 from engine.params import SamplingParams
@@ -43,7 +44,7 @@ class CheckingRunner:
         self.fail_next = False
         self.rows_of_node: dict[int, int] = {}
 
-    def run(self, plan: StepPlan) -> list[int]:
+    def run(self, plan: StepPlan) -> list[Sampled]:
         self.steps.append(plan)
         if self.fail_next:
             self.fail_next = False
@@ -76,7 +77,7 @@ class CheckingRunner:
                 assert self.shadow[slot] == (position, token), "a row attends to foreign KV"
             if share.sample:
                 assert isinstance(share.owner, Request)
-                result.append(next_token(history))
+                result.append(Sampled(next_token(history)))
         return result
 
     @staticmethod

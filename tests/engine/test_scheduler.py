@@ -13,6 +13,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from engine.decoding.sampling import Sampled
 from engine.errors import ContextExceeded, InvalidRequest, OutOfMemory, QueueFull
 from engine.loop import Engine
 from engine.outputs import RequestOutput
@@ -374,9 +375,32 @@ def test_elastic_starts_those_with_least_to_compute_but_is_not_endlessly_patient
     finish(engine, clock)
 
 
+@pytest.mark.parametrize("length", [1, 3, 4, 5, 16, 17])
+def test_samples_of_one_prompt_compute_it_once_and_never_write_into_each_other(length: int) -> None:
+    engine, _, clock = make_engine(max_num_seqs=5)
+    prompt = list(range(100, 100 + length))
+    first = engine.submit(prompt, GREEDY)
+    others = [engine.submit(prompt, GREEDY, sibling=first) for _ in range(3)]
+    outputs = finish(engine, clock)
+    for request in (first, *others):
+        assert texts(outputs, request) == expected(prompt, 6)
+    assert engine.gauges["prefill_tokens_computed"] == length + 3
+    assert engine.gauges["blocks_held"] == 0
+
+
+def test_a_sample_whose_sibling_is_cancelled_reads_the_prompt_itself() -> None:
+    engine, _, clock = make_engine(max_num_batched_tokens=8)
+    prompt = list(range(100, 120))
+    first = engine.submit(prompt, GREEDY)
+    second = engine.submit(prompt, GREEDY, sibling=first)
+    engine.step()
+    engine.cancel(first)
+    assert texts(finish(engine, clock), second) == expected(prompt, 6)
+
+
 def test_eos_ends_a_reply_and_is_not_shown() -> None:
     engine, runner, clock = make_engine()
-    runner.run = lambda plan: [EOS for s in plan.sequences if s.sample]  # type: ignore[method-assign]
+    runner.run = lambda plan: [Sampled(EOS) for s in plan.sequences if s.sample]  # type: ignore[method-assign]
     request = engine.submit([1], SamplingParams(max_tokens=5, temperature=0))
     end = last(finish(engine, clock), request)
     assert (end.finish, end.text) == ("stop", "")

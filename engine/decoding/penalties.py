@@ -1,0 +1,78 @@
+"""What changes a row of logits before a token is drawn from it."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.params import SamplingParams
+
+Row = npt.NDArray[np.float32]
+
+
+class LogitChanges:
+    """The penalties, biases and bans of one request, kept up to date as its output grows.
+
+    Args:
+        params: of the request.
+        prompt_ids: all prompt tokens, prefixes included; only read for the repetition penalty.
+        eos_ids: tokens that may not come before `min_tokens`.
+        bad_words: token sequences that must not be completed.
+    """
+
+    def __init__(
+        self,
+        params: SamplingParams,
+        prompt_ids: Sequence[int],
+        eos_ids: frozenset[int],
+        bad_words: Sequence[tuple[int, ...]] = (),
+    ) -> None:
+        self._params = params
+        self._eos = np.array(sorted(eos_ids), dtype=np.int64)
+        self._bad_words = tuple(bad_words)
+        self._output: list[int] = []
+        self._counts: Counter[int] = Counter()
+        self._seen = set(prompt_ids) if params.repetition_penalty != 1 else set()
+
+    @classmethod
+    def needed(cls, params: SamplingParams) -> bool:
+        """Whether these parameters change logits at all."""
+        return bool(
+            params.repetition_penalty != 1
+            or params.presence_penalty
+            or params.frequency_penalty
+            or params.logit_bias
+            or params.bad_words
+            or params.min_tokens
+        )
+
+    def push(self, token: int) -> None:
+        """Take note of the next output token."""
+        self._output.append(token)
+        self._counts[token] += 1
+        self._seen.add(token)
+
+    def apply(self, row: Row) -> None:
+        """Change one row of logits, float32 [vocab], in place."""
+        params = self._params
+        if params.repetition_penalty != 1:
+            seen = np.fromiter(self._seen, dtype=np.int64, count=len(self._seen))
+            scores = row[seen]
+            penalty = np.float32(params.repetition_penalty)
+            row[seen] = np.where(scores > 0, scores / penalty, scores * penalty)
+        if self._counts and (params.presence_penalty or params.frequency_penalty):
+            tokens = np.fromiter(self._counts, dtype=np.int64, count=len(self._counts))
+            counts = np.array([self._counts[token] for token in tokens], dtype=np.float32)
+            row[tokens] -= params.presence_penalty + params.frequency_penalty * counts
+        for token, bias in params.logit_bias.items():
+            row[token] += bias
+        if len(self._output) < params.min_tokens:
+            row[self._eos] = -np.inf
+        for word in self._bad_words:
+            before = len(word) - 1
+            if (
+                len(self._output) >= before
+                and tuple(self._output[-before:] if before else ()) == (word[:-1])
+            ):
+                row[word[-1]] = -np.inf
