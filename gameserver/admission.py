@@ -1,0 +1,107 @@
+"""Who gets in and how fast: token buckets, repeated offences, sessions per player and address."""
+
+import ipaddress
+import math
+import time
+from collections import Counter, deque
+
+from gameserver.protocol import Close, Code, Refusal
+from gameserver.settings import Settings
+
+
+class TokenBucket:
+    """Lets `rate` things per second through on average, `burst` at once."""
+
+    __slots__ = ("_burst", "_level", "_rate", "_updated")
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._level = float(burst)
+        self._updated = time.monotonic()
+
+    def take(self, amount: float = 1.0) -> float:
+        """Take `amount` if it is there. Returns 0, or the seconds after which a try makes sense."""
+        now = time.monotonic()
+        self._level = min(self._burst, self._level + (now - self._updated) * self._rate)
+        self._updated = now
+        if self._level >= amount:
+            self._level -= amount
+            return 0.0
+        return (min(amount, self._burst) - self._level) / self._rate
+
+
+class Offences:
+    """Counts something bad within a sliding window."""
+
+    __slots__ = ("_limit", "_times", "_window")
+
+    def __init__(self, limit: int, window_s: float) -> None:
+        self._limit = limit
+        self._window = window_s
+        self._times: deque[float] = deque(maxlen=limit)
+
+    def add(self) -> bool:
+        """Count one now. True if that makes `limit` of them within the window."""
+        now = time.monotonic()
+        self._times.append(now)
+        return len(self._times) == self._limit and now - self._times[0] <= self._window
+
+
+def rate_limited(wait_s: float, what: str, *, close: Close | None = None) -> Refusal:
+    """The refusal of something that came too fast; a new try makes sense after `wait_s`."""
+    wait_ms = max(1, math.ceil(wait_s * 1000))
+    return Refusal(Code.RATE_LIMITED, f"too many {what}", retry_ms=wait_ms, close=close)
+
+
+class Admission:
+    """Counts the sessions of each player and address, and of the node."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._limits = settings.limits
+        self._shared = [ipaddress.ip_network(net) for net in settings.guards.shared_networks]
+        self._players: Counter[str] = Counter()
+        self._addresses: Counter[str] = Counter()
+        self.sessions = 0
+
+    def enter(self, player: str, address: str) -> None:
+        """Count a new session; each one needs a `leave` later.
+
+        Raises:
+            Refusal: fatal, a limit is reached; nothing was counted.
+        """
+        limits = self._limits
+        if self.sessions >= limits.sessions:
+            raise Refusal(Code.BUSY, "this server is full", retry_ms=5000, close=Close.OVERLOADED)
+        self._check(self._players[player], limits.sessions_per_player, "sessions of one player")
+        if not self._is_shared(address):
+            self._check(self._addresses[address], limits.sessions_per_ip, "sessions of one address")
+        self.sessions += 1
+        self._players[player] += 1
+        self._addresses[address] += 1
+
+    def leave(self, player: str, address: str) -> None:
+        """A session that `enter` counted is over."""
+        self.sessions -= 1
+        for counter, key in ((self._players, player), (self._addresses, address)):
+            counter[key] -= 1
+            if not counter[key]:
+                del counter[key]
+
+    def _check(self, count: int, limit: int, what: str) -> None:
+        if count >= limit:
+            raise Refusal(
+                Code.RATE_LIMITED,
+                f"too many {what}",
+                retry_ms=5000,
+                limit=limit,
+                actual=count + 1,
+                close=Close.RATE_LIMITED,
+            )
+
+    def _is_shared(self, address: str) -> bool:
+        try:
+            ip = ipaddress.ip_address(address)
+        except ValueError:  # a Unix socket or the like
+            return True
+        return any(ip in network for network in self._shared if network.version == ip.version)

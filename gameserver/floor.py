@@ -1,0 +1,408 @@
+"""Who may make one NPC speak: lines in order of arrival, one turn at a time."""
+
+import re
+import secrets
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from engine.api import Ticket
+from engine.decoding.stops import SentenceEnd
+from engine.errors import ContextExceeded, EngineError, QueueFull
+from engine.outputs import RequestOutput, Usage
+from gameserver.messages import Activity, NpcState, Status, TurnEnd, TurnError, TurnStart, TurnUsage
+from gameserver.protocol import Code, Refusal, encoded_size, now_ms
+from gameserver.settings import Settings
+from gameserver.streams import Latest, Stream
+from gameserver.turn import Turn
+from npc.dialogue import Dialogue, Line, TurnRequest
+
+if TYPE_CHECKING:
+    from gameserver.session import Session
+
+#: Room that `npc.turn.end` needs beside the text.
+_OVERHEAD_BYTES = 2048
+_SENTENCE_ENDED = re.compile(r"""[.!?…。！？]["'”’)*\]」』]*\s*\Z""")
+
+Mode = Literal["truncate", "cancel", "yield"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cue:
+    """What an NPC is to answer, or its own greeting.
+
+    Attributes:
+        line: what was said.
+        session: who said it, or who is greeted.
+        received: monotonic time of its arrival.
+        streams: where the turn's events go.
+        listeners: the sessions that hear a whisper; None: everybody in the scene.
+        prefill: words the answer begins with.
+        greeting: the words of a greeting, which no model needs to find.
+    """
+
+    line: Line
+    session: "Session"
+    received: float
+    streams: tuple[Stream, ...]
+    listeners: frozenset["Session"] | None = None
+    prefill: str = ""
+    greeting: str = ""
+
+    @property
+    def hearers(self) -> frozenset[str] | None:
+        """The players who hear a whisper; None: everybody."""
+        if self.listeners is None:
+            return None
+        return frozenset(session.player for session in self.listeners)
+
+    def is_heard_in(self, present: Container["Session"]) -> bool:
+        """Whether anybody who is present would hear the answer; the scene is not empty."""
+        return self.listeners is None or any(session in present for session in self.listeners)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a turn ends before the engine is through with it. `kept` chunks are remembered."""
+
+    status: Status
+    reason: str
+    kept: int
+    err: TurnError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What is kept of a finished turn, for `turn.heard`.
+
+    Attributes:
+        player: whose line it answered.
+        hearers: players who heard a whisper; None: everybody.
+        chunks: its text.
+        final: whether memory does not follow it any more.
+    """
+
+    player: str
+    hearers: frozenset[str] | None
+    chunks: tuple[str, ...]
+    final: bool
+
+
+class Answer:
+    """A turn on its way from a cue to its end.
+
+    Attributes:
+        cue, turn, request: what is answered, the words, and the order to the NPC.
+        ticket: the engine's; None while nothing is submitted.
+        ending: set once it is decided that no more words are added.
+        yielding: whether it ends with the sentence.
+        sentence: follows the text for that.
+    """
+
+    __slots__ = ("cue", "ending", "request", "sentence", "ticket", "turn", "yielding")
+
+    def __init__(self, cue: Cue, turn: Turn, request: TurnRequest) -> None:
+        self.cue = cue
+        self.turn = turn
+        self.request = request
+        self.ticket: Ticket | None = None
+        self.ending: Ending | None = None
+        self.yielding = False
+        self.sentence = SentenceEnd()
+
+
+class Floor:
+    """One NPC of a running scene: what it is saying, and the lines that wait for it.
+
+    Attributes:
+        answer: the turn being spoken.
+        state: the NPC's `npc.state`.
+    """
+
+    def __init__(
+        self,
+        dialogue: Dialogue,
+        scene: Stream,
+        settings: Settings,
+        tally: Counter[str],
+        *,
+        cancel: Callable[[Ticket], None],
+        on_prompt: Callable[[str, Ticket], None] | None,
+    ) -> None:
+        """`cancel` ends a request; `on_prompt` is shown each turn's prompt."""
+        self.dialogue = dialogue
+        self.npc = dialogue.persona.id
+        self.answer: Answer | None = None
+        self.activity: Activity = "idle"
+        self.state = Latest("npc.state", scene, self._describe)
+        self._scene = scene
+        self._limits = settings.limits
+        self._flow = settings.flow
+        self._tally = tally
+        self._cancel = cancel
+        self._on_prompt = on_prompt
+        self._attention: str | None = None
+        self._queue: deque[Cue] = deque()
+        self._finished: OrderedDict[str, Spoken] = OrderedDict()
+
+    @property
+    def waiting(self) -> int:
+        """Lines that wait."""
+        return len(self._queue)
+
+    def offer(self, cue: Cue, announce: Callable[[], None]) -> int:
+        """Take a line in, or refuse it before anything has happened.
+
+        Args:
+            announce: tells the scene about the line; called once it is accepted, before the turn
+                starts.
+
+        Returns:
+            How many turns come before its answer.
+
+        Raises:
+            Refusal: `busy`, or what the engine says against it.
+        """
+        self._check_share(cue)
+        if self.answer is not None:
+            announce()
+            self._queue.append(cue)
+            return len(self._queue)
+        answer = self._prepare(cue)
+        self._begin(answer)
+        announce()
+        self._open(answer)
+        return 0
+
+    def greet(self, cue: Cue) -> None:
+        """Speak a greeting, after what is being said and what waits already."""
+        self._queue.append(cue)
+        self._next()
+
+    def interrupt(self, mode: Mode, heard: int) -> None:
+        """Stop the turn being spoken; `heard` of its chunks reached the one who interrupts."""
+        answer = self.answer
+        assert answer is not None
+        chunks = answer.turn.chunks
+        if mode == "truncate":
+            self._stop(answer, Ending("interrupted", "truncate", min(heard, len(chunks))))
+        elif mode == "cancel":
+            self._stop(answer, Ending("cancelled", "cancel", 0))
+        elif not chunks or _SENTENCE_ENDED.search(answer.turn.text()):
+            self._stop(answer, Ending("interrupted", "yield", len(chunks)))
+        else:
+            answer.yielding = True
+
+    def heard(self, turn: str, player: str, heard: int) -> bool:
+        """Let memory follow how far a finished turn was played. False if the turn is not known.
+
+        Only the player it answered decides; what was cancelled stays forgotten.
+        """
+        spoken = self._finished.get(turn)
+        if spoken is None or (spoken.hearers is not None and player not in spoken.hearers):
+            return False
+        if spoken.player == player and not spoken.final:
+            heard = min(heard, len(spoken.chunks))
+            self.dialogue.amend(turn, "".join(spoken.chunks[:heard]), heard)
+        return True
+
+    def withdraw(self, session: "Session", present: Container["Session"]) -> None:
+        """A session has left: its lines are dropped, and what nobody hears any more is stopped."""
+        self._queue = deque(cue for cue in self._queue if cue.session is not session)
+        answer = self.answer
+        if answer is not None and not (present and answer.cue.is_heard_in(present)):
+            self._stop(answer, Ending("cancelled", "hang_up", 0))
+
+    def knows(self, turn: str) -> bool:
+        """Whether this turn is being spoken, or lately was."""
+        return turn in self._finished or (self.answer is not None and self.answer.turn.id == turn)
+
+    def abandon(self) -> None:
+        """End the turn whose end the engine does not confirm."""
+        if self.answer is not None and self.answer.ending is not None:
+            self._close(self.answer, self.answer.ending, None)
+
+    def close(self) -> None:
+        """The server goes: end the turn, drop what waits."""
+        self._queue.clear()
+        if self.answer is not None:
+            kept = len(self.answer.turn.chunks)
+            self._stop(self.answer, Ending("interrupted", "drain", kept))
+
+    def _check_share(self, cue: Cue) -> None:
+        player = cue.session.player
+        waiting = sum(other.session.player == player for other in self._queue)
+        if self.answer is not None and waiting >= self._limits.queued_lines:
+            raise Refusal(
+                Code.BUSY,
+                f"{self.npc} has a line of yours waiting already",
+                retry_ms=1000,
+                limit=self._limits.queued_lines,
+                actual=waiting + 1,
+            )
+        if len(self._queue) >= self._flow.npc_queue:
+            raise Refusal(Code.BUSY, f"too many lines wait for {self.npc}", retry_ms=2000)
+
+    def _prepare(self, cue: Cue) -> Answer:
+        turn = Turn(new_id("t"), self.npc, cue.streams, self._flow.delta_ms / 1000)
+        return Answer(cue, turn, TurnRequest(turn.id, cue.line, cue.line.audience, cue.prefill))
+
+    def _begin(self, answer: Answer) -> None:
+        try:
+            answer.ticket = self.dialogue.begin(answer.request, partial(self._on_output, answer))
+        except EngineError as error:
+            raise refusal_of(error) from error
+        if self._on_prompt is not None:
+            self._on_prompt(answer.turn.id, answer.ticket)
+
+    def _open(self, answer: Answer) -> None:
+        cue, turn = answer.cue, answer.turn
+        self.answer = answer
+        private = cue.listeners is not None
+        cause = "greeting" if cue.greeting else cue.line.id
+        scene = self._scene.id if private else None
+        start = TurnStart(turn.id, self.npc, [cause], sorted(cue.hearers or ()), scene)
+        for stream in turn.streams:
+            stream.append("npc.turn.start", start, opens=turn)
+        self._tally["turns_started"] += 1
+        self._show("busy" if private else "thinking", None if private else cue.session.player)
+
+    def _next(self) -> None:
+        while self.answer is None and self._queue:
+            answer = self._prepare(self._queue.popleft())
+            if answer.cue.greeting:
+                self._open(answer)
+                answer.turn.append(answer.cue.greeting)
+                self._close(answer, Ending("completed", "greeting", 1), None)
+                continue
+            try:
+                self._begin(answer)
+            except Refusal as refusal:
+                self._open(answer)
+                err = TurnError(refusal.code, refusal.msg)
+                self._close(answer, Ending("failed", "engine", 0, err), None)
+            else:
+                self._open(answer)
+        if self.answer is None:
+            self._show("idle", None)
+
+    def _on_output(self, answer: Answer, output: RequestOutput) -> None:
+        if self.answer is not answer:
+            return  # abandoned
+        if output.text and answer.ending is None:
+            self._speak(answer, output.text)
+        if output.finish is not None:
+            self._close(answer, answer.ending or _ending(answer, output), output.usage)
+            self._next()
+
+    def _speak(self, answer: Answer, text: str) -> None:
+        turn = answer.turn
+        text, over = answer.sentence.push(text, answer.yielding)
+        if not turn.chunks:
+            text = answer.cue.prefill + text
+            if answer.cue.listeners is None:
+                self._show("speaking", answer.cue.session.player)
+        if turn.bytes + encoded_size(text) > self._limits.out_bytes - _OVERHEAD_BYTES:
+            self._stop(answer, Ending("truncated", "length", len(turn.chunks)))
+            return
+        if text:
+            turn.append(text)
+        if over:
+            self._stop(answer, Ending("interrupted", "yield", len(turn.chunks)))
+
+    def _stop(self, answer: Answer, ending: Ending) -> None:
+        """No more words. The turn ends when the engine confirms, within two of its steps."""
+        if answer.ending is None:
+            answer.ending = ending
+            assert answer.ticket is not None
+            self._cancel(answer.ticket)
+
+    def _close(self, answer: Answer, ending: Ending, usage: Usage | None) -> None:
+        turn = answer.turn
+        turn.publish()
+        end = TurnEnd(
+            turn.id,
+            self.npc,
+            ending.status,
+            ending.reason,
+            len(turn.chunks),
+            turn.text(),
+            ending.kept,
+            (),
+            _bill(answer, usage),
+            ending.err,
+        )
+        # Remembered before anybody can answer it.
+        self.dialogue.commit(
+            answer.request, turn.text(ending.kept), ending.kept, ending.status, now_ms()
+        )
+        for stream in turn.streams:
+            stream.append("npc.turn.end", end, closes=turn)
+        self._finished[turn.id] = Spoken(
+            answer.cue.session.player,
+            answer.cue.hearers,
+            tuple(turn.chunks),
+            final=ending.status in ("cancelled", "failed"),
+        )
+        if len(self._finished) > self._flow.finished_turns:
+            self._finished.popitem(last=False)
+        self._tally[f"turns_ended_{ending.status}"] += 1
+        self.answer = None
+
+    def _show(self, activity: Activity, attention: str | None) -> None:
+        if (activity, attention) != (self.activity, self._attention):
+            self.activity, self._attention = activity, attention
+            self.state.changed()
+
+    def _describe(self, rev: int) -> NpcState:
+        return NpcState(self.npc, rev, self.activity, "neutral", self._attention)
+
+
+def new_id(kind: str) -> str:
+    """A new id for a message ("m") or a turn ("t"), unique among all servers."""
+    return f"{kind}-{secrets.token_hex(8)}"
+
+
+def refusal_of(error: EngineError) -> Refusal:
+    """What a client is told when the engine refuses."""
+    if isinstance(error, ContextExceeded):
+        return Refusal(Code.CONTEXT_EXCEEDED, str(error), limit=error.limit, actual=error.actual)
+    if isinstance(error, QueueFull):
+        return Refusal(Code.BUSY, "too many answers are waiting", retry_ms=error.retry_ms)
+    known = {code.value for code in Code}
+    return Refusal(Code(error.code) if error.code in known else Code.INTERNAL, str(error))
+
+
+def _ending(answer: Answer, output: RequestOutput) -> Ending:
+    """How a turn ends that nobody stopped."""
+    n = len(answer.turn.chunks)
+    if output.finish == "stop":
+        return Ending("completed", "stop", n)
+    if output.finish == "length":
+        return Ending("truncated", "length", n)
+    if output.finish == "cancelled":
+        return Ending("interrupted", "engine_stopped", n)
+    return Ending("failed", "engine", n, TurnError(Code.INTERNAL, output.error or "engine failure"))
+
+
+def _bill(answer: Answer, usage: Usage | None) -> TurnUsage:
+    """Tokens and times of a turn, counted from the arrival of its line."""
+
+    def since(moment: float | None) -> int | None:
+        return None if moment is None else max(0, round((moment - answer.cue.received) * 1000))
+
+    first, total = since(answer.turn.first_at), since(time.monotonic())
+    assert total is not None
+    if usage is None:  # no model was asked
+        return TurnUsage(0, 0, 0, total, first, total)
+    return TurnUsage(
+        usage.prompt_tokens,
+        usage.cached_tokens,
+        usage.completion_tokens,
+        since(usage.scheduled),
+        first,
+        total,
+    )

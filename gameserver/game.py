@@ -1,0 +1,185 @@
+"""The game port: a WebSocket server for players."""
+
+import asyncio
+import logging
+import random
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+from websockets.asyncio.server import Server, ServerConnection, serve
+
+from engine.api import Ticket
+from gameserver.admission import Admission
+from gameserver.connection import Connection, House
+from gameserver.guards import GuardedConnection, Handshakes
+from gameserver.handshake import Doorman
+from gameserver.protocol import SUBPROTOCOL
+from gameserver.settings import Settings
+from gameserver.world import World
+from npc.cast import Cast
+
+_INSPECTED_TURNS = 300
+_SWEEP_S = 1.0
+_TURN_POLL_S = 0.02
+_ENDING_S = 2.0  # an engine that takes longer to confirm the end of a turn is not waited for
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedPrompt:
+    """What the model was given for one turn."""
+
+    text: str
+    token_ids: tuple[int, ...]
+
+
+class GameServer:
+    """Serves the scenes of a cast to players.
+
+    Attributes:
+        prompts: of the latest turns by turn id, if they are to be inspected.
+    """
+
+    def __init__(self, cast: Cast, settings: Settings, *, inspect: bool = False) -> None:
+        """`inspect` keeps the prompts of the latest turns, players' words included."""
+        self._settings = settings
+        self._engine = cast.engine
+        self._tally: Counter[str] = Counter()
+        self._prompts: OrderedDict[str, InspectedPrompt] = OrderedDict()
+        self._handshakes = Handshakes(settings.guards.handshakes, settings.guards.handshake_age_s)
+        self._doorman = Doorman(settings, self._tally)
+        self._world = World(
+            cast,
+            settings,
+            self._tally,
+            cancel=cast.engine.cancel,
+            on_prompt=self._keep_prompt if inspect else None,
+        )
+        self._house = House(
+            settings, self._world, Admission(settings), _announced(settings), self._tally
+        )
+        self._connections: set[Connection] = set()
+        self._server: Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    @property
+    def prompts(self) -> Mapping[str, InspectedPrompt]:
+        """See the class."""
+        return self._prompts
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; after `start`."""
+        assert self._server is not None
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def start(self) -> None:
+        """Listen. Raises `OSError` if the port cannot be had."""
+        settings, guards = self._settings, self._settings.guards
+        # One line per bad client would be a weapon; the counters tell.
+        logger = logging.getLogger("troupe.websockets")
+        logger.setLevel(logging.CRITICAL)
+        connection = partial(
+            GuardedConnection, settings=settings, handshakes=self._handshakes, tally=self._tally
+        )
+        self._server = await serve(
+            self._serve,
+            settings.host,
+            settings.port,
+            create_connection=connection,  # type: ignore[arg-type]
+            process_request=self._doorman.judge,
+            subprotocols=[SUBPROTOCOL],  # type: ignore[list-item]
+            compression=None,
+            server_header=None,
+            open_timeout=guards.open_timeout_s,
+            close_timeout=guards.close_timeout_s,
+            ping_interval=None,  # see GuardedConnection.check_alive
+            max_size=settings.limits.frame_bytes,
+            max_queue=guards.inbound_messages,
+            write_limit=guards.write_bytes,
+            logger=logger,
+            backlog=guards.backlog,
+        )
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+
+    async def drain(self) -> None:
+        """Take nobody in any more, end all speech, send everybody away. Idempotent."""
+        assert self._server is not None
+        self._world.draining = self._doorman.draining = True
+        self._server.close(close_connections=False)
+        await self._until_silent(self._settings.flow.drain_s)
+        self._world.close()
+        await self._until_silent(_ENDING_S)
+        self._world.abandon()
+        flow = self._settings.flow
+        spread_s = max(flow.reconnect_s, len(self._connections) / flow.reconnects_per_s)
+        await asyncio.gather(
+            *(
+                connection.send_away(random.randint(0, int(spread_s * 1000)))
+                for connection in self._connections
+            )
+        )
+
+    async def close(self) -> None:
+        """Drain, and stop. Idempotent."""
+        if self._server is None:
+            return
+        await self.drain()
+        await self._server.wait_closed()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    def gauges(self) -> dict[str, float]:
+        """All counters by name, and what is connected and running just now."""
+        return {
+            **self._tally,
+            **self._world.gauges(),
+            "connections": len(self._connections),
+            "handshakes": len(self._handshakes),
+            "sessions": self._house.admission.sessions,
+        }
+
+    async def _serve(self, socket: ServerConnection) -> None:
+        assert isinstance(socket, GuardedConnection)
+        self._handshakes.leave(socket)
+        connection = Connection(socket, self._house)
+        self._connections.add(connection)
+        self._tally["connections_opened"] += 1
+        try:
+            await connection.run()
+        finally:
+            self._connections.discard(connection)
+
+    async def _sweep(self) -> None:
+        """Look after everybody about once a second."""
+        guards = self._settings.guards
+        period = min(_SWEEP_S, guards.ping_interval_s / 4, guards.ping_timeout_s / 4)
+        while True:
+            await asyncio.sleep(period)
+            now = time.monotonic()
+            for connection in list(self._connections):
+                connection.check(now)
+            self._world.forget_idle()
+
+    async def _until_silent(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        # Polled, because it happens twice in the life of a server.
+        while self._world.is_speaking and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(_TURN_POLL_S)
+
+    def _keep_prompt(self, turn: str, ticket: Ticket) -> None:
+        ids = ticket.all_prompt_ids()
+        self._prompts[turn] = InspectedPrompt(self._engine.tokenizer.decode(ids), ids)
+        if len(self._prompts) > _INSPECTED_TURNS:
+            self._prompts.popitem(last=False)
+
+
+def _announced(settings: Settings) -> dict[str, Any]:
+    """The limits as clients are told them."""
+    limits: dict[str, Any] = msgspec.to_builtins(settings.limits)
+    return {**limits, "say_tokens": settings.replies.line_tokens}

@@ -1,0 +1,224 @@
+"""One WebSocket with the guards that the library lacks, and writing without a task.
+
+Hazards (measured on websockets 17): keepalive pings wait behind a full write buffer and so never
+notice a client that stops reading; pongs are written without flow control, so a client that pings
+and never reads grows the buffer without end; handshakes that never finish hold their memory for the
+whole opening timeout.
+"""
+
+import asyncio
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from websockets.asyncio.server import Server, ServerConnection
+from websockets.frames import Frame, Opcode
+from websockets.protocol import OPEN, Event
+from websockets.server import ServerProtocol
+
+from gameserver.admission import TokenBucket
+from gameserver.protocol import Close
+from gameserver.settings import Settings
+
+_CONTROL = frozenset({Opcode.PING, Opcode.PONG, Opcode.CLOSE})
+_TURNED_AWAY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b"Content-Length: 0\r\n\r\n"
+)
+
+
+class Handshakes:
+    """Upgrades in flight, at most `limit`.
+
+    A newcomer beyond that takes the place of the oldest one if that is slow, else it is turned
+    away: slow clients cannot lock the door, and a storm of quick ones is not served at the expense
+    of those who are nearly through.
+    """
+
+    def __init__(self, limit: int, patience_s: float) -> None:
+        self._limit = limit
+        self._patience = patience_s
+        self._since: dict[GuardedConnection, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def enter(self, connection: "GuardedConnection") -> bool:
+        """Let a new connection begin its upgrade; False if there is no room."""
+        now = time.monotonic()
+        if len(self._since) >= self._limit:
+            oldest = next(iter(self._since))
+            if now - self._since[oldest] < self._patience:
+                return False
+            oldest.turn_away()
+        self._since[connection] = now
+        return True
+
+    def leave(self, connection: "GuardedConnection") -> None:
+        """The upgrade is done, or the connection is gone."""
+        self._since.pop(connection, None)
+
+
+class GuardedConnection(ServerConnection):
+    """A server-side WebSocket that cannot be used to fill memory or to hold a slot in silence.
+
+    Attributes:
+        on_writable: called when text may be written again after `writable` was False.
+        on_flood: called once when too many control frames came.
+    """
+
+    def __init__(
+        self,
+        protocol: ServerProtocol,
+        server: Server,
+        *,
+        settings: Settings,
+        handshakes: Handshakes,
+        tally: Counter[str],
+        **options: Any,
+    ) -> None:
+        super().__init__(protocol, server, **options)
+        self._guards = settings.guards
+        self._handshakes = handshakes
+        self._tally = tally
+        limits = settings.limits
+        self._control = TokenBucket(limits.control_frames_per_s, limits.control_frames_burst)
+        self._stall: asyncio.TimerHandle | None = None
+        self._made = False  # whether the library knows of this connection
+        self._turned_away = False
+        self._heard = time.monotonic()
+        self._pinged: float | None = None
+        self._next_ping = self._heard + self._guards.ping_interval_s
+        self.on_writable: Callable[[], None] = _nothing
+        self.on_flood: Callable[[], None] = _nothing
+
+    # Writing
+
+    @property
+    def writable(self) -> bool:
+        """Whether the client keeps up with what has been written."""
+        return not self.paused and self.protocol.state is OPEN
+
+    def write(self, messages: Sequence[bytes]) -> None:
+        """Send text messages, each in one frame, in one system call. Never waits."""
+        if self.protocol.state is not OPEN or self.transport.is_closing():
+            return
+        for message in messages:
+            self.protocol.send_text(message)
+        data = b"".join(self.protocol.data_to_send())
+        self.transport.write(data)
+        self._tally["frames_out"] += len(messages)
+        self._tally["bytes_out"] += len(data)
+
+    def abort(self, code: Close) -> None:
+        """Drop the connection now, without a word; `code` goes into the counters only."""
+        if not self.transport.is_closing():
+            self._tally[f"closes_{code.value}"] += 1
+            self.transport.abort()
+
+    # Liveness
+
+    def check_alive(self, now: float) -> bool:
+        """Ping if it is time to. False if the client has been silent for too long.
+
+        Args:
+            now: monotonic seconds. Called about once a second.
+        """
+        guards = self._guards
+        if self._pinged is not None and now - self._pinged > guards.ping_timeout_s:
+            return False
+        if now - self._heard > guards.silence_s:
+            return False
+        # Behind a full buffer a ping would say nothing; there the stall timer runs.
+        if now >= self._next_ping and self.writable and not self.transport.is_closing():
+            self._next_ping = now + guards.ping_interval_s
+            self._pinged = self._pinged or now
+            self.protocol.send_ping(b"")
+            self.send_data()
+        return True
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Admit the connection to the upgrade and set up its socket."""
+        assert isinstance(transport, asyncio.Transport)
+        if not self._handshakes.enter(self):
+            self.transport = transport
+            self.turn_away()
+            return
+        guards = self._guards
+        sock: socket.socket = transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, guards.send_buffer_bytes)
+        if hasattr(socket, "TCP_USER_TIMEOUT") and sock.family != getattr(socket, "AF_UNIX", None):
+            timeout_ms = int(guards.tcp_user_timeout_s * 1000)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
+        if hasattr(transport, "max_size"):  # asyncio's own transports; uvloop has no such knob
+            transport.max_size = guards.read_bytes
+        self._made = True
+        super().connection_made(transport)
+
+    def turn_away(self) -> None:
+        """Answer 503 instead of going on with the upgrade."""
+        self._tally["handshakes_refused"] += 1
+        self._turned_away = True
+        self._handshakes.leave(self)
+        self.transport.write(_TURNED_AWAY)
+        self.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Take in bytes, then look at what the library answered by itself."""
+        if self._turned_away:
+            return
+        self._heard = time.monotonic()
+        self._pinged = None
+        self._tally["bytes_in"] += len(data)
+        super().data_received(data)
+        if self.transport.get_write_buffer_size() > self._guards.flood_bytes:
+            self._tally["floods"] += 1
+            self.abort(Close.RATE_LIMITED)
+
+    def process_event(self, event: Event) -> None:
+        """Count control frames on top of what the library does."""
+        super().process_event(event)
+        if isinstance(event, Frame) and event.opcode in _CONTROL and self._control.take():
+            self._tally["floods"] += 1
+            self.transport.pause_reading()
+            self.on_flood()
+
+    def eof_received(self) -> None:
+        """The client will send no more."""
+        if not self._turned_away:
+            super().eof_received()
+
+    def pause_writing(self) -> None:
+        """The write buffer is full: from now on the client has `stall_s` to read."""
+        super().pause_writing()
+        self._stall = self.loop.call_later(self._guards.stall_s, self._stalled)
+
+    def resume_writing(self) -> None:
+        """The client has read: go on."""
+        super().resume_writing()
+        self._forget_stall()
+        self.on_writable()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        self._forget_stall()
+        self._handshakes.leave(self)
+        if self._made:
+            super().connection_lost(exc)
+
+    def _forget_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+    def _stalled(self) -> None:
+        self._tally["stalled"] += 1
+        self.abort(Close.STALLED)
+
+
+def _nothing() -> None:
+    """Nobody is listening yet."""

@@ -1,0 +1,60 @@
+"""The HTTP side of the game port: health, and who may upgrade to a WebSocket."""
+
+from collections import Counter
+from http import HTTPStatus
+from urllib.parse import parse_qsl
+
+from websockets.asyncio.server import ServerConnection
+from websockets.http11 import Request, Response
+
+from gameserver.protocol import PATH
+from gameserver.settings import Settings
+
+#: Query parameters that look like credentials: those end up in logs and histories.
+_SECRETS = frozenset({"token", "access_token", "key", "api_key", "apikey", "jwt", "auth", "ticket"})
+
+
+class Doorman:
+    """Answers plain requests and turns away upgrades from foreign web pages.
+
+    Attributes:
+        draining: whether health says that the server is going away.
+    """
+
+    def __init__(self, settings: Settings, tally: Counter[str]) -> None:
+        self.draining = False
+        self._origins = frozenset(settings.origins)
+        self._tally = tally
+
+    def judge(self, connection: ServerConnection, request: Request) -> Response | None:
+        """The response to a request, or None to go on with the upgrade."""
+        response = self._judge(connection, request)
+        if response is not None:
+            self._tally[f"http_{response.status_code}"] += 1
+        return response
+
+    def _judge(self, connection: ServerConnection, request: Request) -> Response | None:
+        path, _, query = request.path.partition("?")
+        if path == "/healthz":
+            return self._health(connection, request.method)
+        if path != PATH:
+            return connection.respond(HTTPStatus.NOT_FOUND, "There is nothing here.\n")
+        if _SECRETS & {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}:
+            return connection.respond(
+                HTTPStatus.BAD_REQUEST, "Credentials do not belong into an address.\n"
+            )
+        origins = request.headers.get_all("Origin")
+        # Game clients send none; with no keys configured that is fine.
+        if any(origin not in self._origins for origin in origins):
+            return connection.respond(HTTPStatus.FORBIDDEN, "This origin is not allowed.\n")
+        return None
+
+    def _health(self, connection: ServerConnection, method: str) -> Response:
+        if method not in ("GET", "HEAD"):
+            response = connection.respond(HTTPStatus.METHOD_NOT_ALLOWED, "GET or HEAD only.\n")
+            response.headers["Allow"] = "GET, HEAD"
+            return response
+        response = connection.respond(HTTPStatus.OK, "draining\n" if self.draining else "ok\n")
+        if method == "HEAD":
+            response.body = b""
+        return response

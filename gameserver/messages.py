@@ -1,0 +1,253 @@
+"""Payloads of messages to clients, named and shaped as on the wire.
+
+Fields with a default are left out of a message that does not need them; all others always appear.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+Activity = Literal["idle", "listening", "thinking", "speaking", "busy"]
+Status = Literal["completed", "interrupted", "cancelled", "failed", "truncated", "abandoned"]
+Role = Literal["player", "observer"]
+
+
+class Ack(msgspec.Struct, frozen=True):
+    """`ack`, `scene.left`: done, and nothing to add."""
+
+
+class Version(msgspec.Struct, frozen=True):
+    """Version of the protocol."""
+
+    major: int
+    minor: int
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """`hello`: what a client learns before it sends anything."""
+
+    proto: Version
+    node: str
+    hb_ms: int
+    identify_timeout_ms: int
+    limits: dict[str, Any]
+    features: tuple[str, ...]
+    now: int
+
+
+class SceneTitle(msgspec.Struct, frozen=True):
+    """A scene that can be joined."""
+
+    id: str
+    title: str
+
+
+class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`welcome`: the session has begun."""
+
+    session: str
+    resume_token: str
+    resume_ms: int
+    caps: list[str]
+    limits: dict[str, Any]
+    player: str
+    scenes: list[SceneTitle]
+    resumed: bool
+    resume_miss: str | None = None
+
+
+class HeartbeatAck(msgspec.Struct, frozen=True):
+    """`heartbeat.ack`: the client's number and the server's clock in ms."""
+
+    n: int
+    now: int
+
+
+class SayAccepted(msgspec.Struct, frozen=True):
+    """`say.accepted`: `queue_pos` turns of the NPC come before the answer; 0 = next to speak."""
+
+    msg: str
+    queue_pos: int
+
+
+class PlayerView(msgspec.Struct, frozen=True):
+    """Somebody who is in a scene."""
+
+    id: str
+    name: str
+    state: str
+    role: Role
+
+
+class NpcView(msgspec.Struct, frozen=True):
+    """An NPC of a scene."""
+
+    id: str
+    name: str
+    role: str
+    quest_giver: bool
+    activity: Activity
+
+
+class TurnSync(msgspec.Struct, frozen=True):
+    """`npc.turn.sync`: `n` chunks of a running turn from chunk `i` on, in one text."""
+
+    turn: str
+    npc: str
+    i: int
+    n: int
+    text: str
+
+
+class Gap(msgspec.Struct, frozen=True, rename={"first": "from", "last": "to"}):
+    """Events a client missed for good, inclusive."""
+
+    first: int
+    last: int
+
+
+class SceneView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`scene.joined`, `scene.snapshot`: the scene as it is now."""
+
+    players: list[PlayerView]
+    npcs: list[NpcView]
+    turns: list[TurnSync]
+    meta: dict[str, Any]
+    gap: Gap | None = None
+
+
+class PresenceMeta(msgspec.Struct, frozen=True):
+    """How to show somebody who came or went."""
+
+    name: str
+    role: Role
+
+
+class PresenceChange(msgspec.Struct, frozen=True):
+    """Who came or went."""
+
+    player: str
+    what: Literal["join", "leave", "away", "back", "update"]
+    meta: PresenceMeta
+
+
+class Presence(msgspec.Struct, frozen=True):
+    """`presence`."""
+
+    changes: list[PresenceChange]
+
+
+class PlayerSaid(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`player.said`; `scene` stands in whispers only, whose stream is `me`."""
+
+    msg: str
+    player: str
+    text: str
+    npc: str | None = None
+    scene: str | None = None
+
+
+class TurnStart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`npc.turn.start`; `to` names the players who hear a whisper, and is empty otherwise."""
+
+    turn: str
+    npc: str
+    cause: list[str]
+    to: list[str]
+    scene: str | None = None
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """`npc.delta`: `n` chunks from chunk `i` on, merged."""
+
+    turn: str
+    i: int
+    n: int
+    text: str
+
+
+class TurnUsage(msgspec.Struct, frozen=True):
+    """The bill of a turn: tokens, and ms since the `say` was received; null = never got there."""
+
+    prompt: int
+    cached: int
+    completion: int
+    queue_ms: int | None
+    ttft_ms: int | None
+    total_ms: int
+
+
+class TurnError(msgspec.Struct, frozen=True):
+    """Why a turn failed."""
+
+    code: str
+    msg: str
+
+
+class TurnEnd(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`npc.turn.end`: how a turn ended and all of its text; `kept` chunks of it are remembered."""
+
+    turn: str
+    npc: str
+    status: Status
+    reason: str
+    n: int
+    text: str
+    kept: int
+    actions: tuple[()]
+    usage: TurnUsage
+    err: TurnError | None = None
+
+
+class NpcState(msgspec.Struct, frozen=True):
+    """`npc.state`: what an NPC is doing; `attention` is the player it attends to."""
+
+    npc: str
+    rev: int
+    activity: Activity
+    mood: str
+    attention: str | None
+
+
+class WorldEvent(msgspec.Struct, frozen=True):
+    """`world.event`."""
+
+    name: str
+    data: Any
+    src: str
+    state: bool
+
+
+class HistoryItem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of a dialogue, as this player may see it."""
+
+    id: str
+    kind: str
+    who: str
+    name: str
+    text: str
+    ts: int
+    npc: str | None = None
+    heard: int | None = None
+    status: str | None = None
+
+
+class History(msgspec.Struct, frozen=True):
+    """`history`: oldest first; `next` is the `before` of the page before this one."""
+
+    items: list[HistoryItem]
+    next: str | None
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """`notice`."""
+
+    code: str
+    data: dict[str, Any]
+
+
+class Reconnect(msgspec.Struct, frozen=True):
+    """`reconnect`: come back after this long."""
+
+    delay_ms: int
+    reason: str

@@ -1,0 +1,263 @@
+"""What one connection has still to be told, as cursors into lists that everybody shares."""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from gameserver.admission import Offences
+from gameserver.messages import Gap
+from gameserver.protocol import Close
+from gameserver.settings import Settings
+from gameserver.streams import Latest, Stream
+from gameserver.turn import Turn
+
+_BATCH_BYTES = 16 * 1024  # written at a time, so that a full buffer is noticed soon
+
+
+class Wire(Protocol):
+    """The socket, as far as writing goes."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether the client keeps up."""
+
+    def write(self, messages: Sequence[bytes]) -> None:
+        """Send messages, one frame each."""
+
+    def abort(self, code: Close) -> None:
+        """Drop the connection."""
+
+
+class Feed:
+    """A cursor in a stream.
+
+    Attributes:
+        s: the last event that was sent.
+        interest: message types wanted; None is all.
+        snapshot: makes the message that stands in for events which are gone.
+    """
+
+    __slots__ = ("interest", "s", "snapshot", "stream")
+
+    def __init__(
+        self,
+        stream: Stream,
+        s: int,
+        snapshot: Callable[[Gap], bytes],
+        interest: frozenset[str] | None,
+    ) -> None:
+        self.stream = stream
+        self.s = s
+        self.snapshot = snapshot
+        self.interest = interest
+
+    def wants(self, t: str) -> bool:
+        """Whether messages of this type are to be sent."""
+        return self.interest is None or t in self.interest
+
+
+class Hearing:
+    """A cursor in a turn.
+
+    Attributes:
+        i: the next chunk to send.
+        due: not before this loop time.
+        resync: the next text goes as `npc.turn.sync`.
+    """
+
+    __slots__ = ("due", "i", "resync", "turn")
+
+    def __init__(self, turn: Turn, i: int, resync: bool) -> None:
+        self.turn = turn
+        self.i = i
+        self.due = 0.0
+        self.resync = resync
+
+
+class Outbox:
+    """Builds a connection's messages when it can take them, and only then.
+
+    A client that does not keep up costs two cursors: it later gets fewer and larger deltas. Order:
+    answers, events by number with a turn's last words before its end, text, latest-wins values.
+
+    Attributes:
+        delta_s: shortest time between deltas of a turn that the client asked for.
+    """
+
+    def __init__(self, wire: Wire, settings: Settings, tally: Counter[str]) -> None:
+        self.delta_s = 0.0
+        self._wire = wire
+        self._tally = tally
+        self._loop = asyncio.get_running_loop()
+        self._limit = settings.guards.outbound_messages
+        self._gaps = Offences(settings.guards.snapshots_per_minute, 60.0)
+        self._control: deque[bytes] = deque()
+        self._feeds: dict[Stream, Feed] = {}
+        self._hearings: dict[Turn, Hearing] = {}
+        self._dirty: dict[Latest, None] = {}
+        self._parked: set[str] = set()
+        self._scheduled = False
+
+    def tell(self, message: bytes) -> None:
+        """Queue an answer; answers are never merged or dropped."""
+        self._control.append(message)
+        if len(self._control) < self._limit:
+            self.wake()
+        else:
+            self._pump()
+            if len(self._control) >= self._limit:
+                self._tally["stalled"] += 1
+                self._wire.abort(Close.STALLED)
+
+    def follow(
+        self,
+        stream: Stream,
+        snapshot: Callable[[Gap], bytes],
+        interest: frozenset[str] | None = None,
+    ) -> None:
+        """Read a stream from its present end on."""
+        self._feeds[stream] = Feed(stream, stream.last, snapshot, interest)
+        stream.listeners.add(self)
+
+    def unfollow(self, stream: Stream) -> None:
+        """Stop reading a stream and its turns."""
+        del self._feeds[stream]
+        stream.listeners.discard(self)
+        self._dirty = {latest: None for latest in self._dirty if latest.stream is not stream}
+        self._forget_turns(stream)
+
+    def listen(self, turn: Turn, i: int, *, resync: bool = False) -> None:
+        """Read a running turn from chunk `i` on."""
+        feed = next(self._feeds[stream] for stream in turn.streams if stream in self._feeds)
+        if feed.wants("npc.delta"):
+            self._hearings[turn] = Hearing(turn, i, resync)
+
+    def heard(self, turn: Turn) -> int | None:
+        """The first chunk of a running turn that was not sent; None if it is not followed."""
+        hearing = self._hearings.get(turn)
+        return None if hearing is None else hearing.i
+
+    def position(self, stream: Stream) -> int:
+        """The last event of a followed stream that was sent."""
+        return self._feeds[stream].s
+
+    def park(self, reason: str) -> None:
+        """Send events only, until every reason for that is gone."""
+        self._parked.add(reason)
+
+    def unpark(self, reason: str) -> None:
+        """A reason is gone. With the last one, each running turn is brought up to date."""
+        self._parked.discard(reason)
+        if not self._parked:
+            for hearing in self._hearings.values():
+                hearing.resync = hearing.i < hearing.turn.published
+            self.wake()
+
+    def is_parked(self, reason: str) -> bool:
+        """Whether `park` was called for this reason."""
+        return reason in self._parked
+
+    def unread(self, acknowledged: dict[str, int]) -> bool:
+        """Whether events were sent beyond what the client has acknowledged, by stream id."""
+        return any(
+            feed.s > acknowledged[feed.stream.id]
+            for feed in self._feeds.values()
+            if feed.stream.id in acknowledged
+        )
+
+    def wake(self) -> None:
+        """There may be something to send: look once everything of this moment has happened."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def mark(self, latest: Latest) -> None:
+        """A latest-wins value has changed."""
+        if self._feeds[latest.stream].wants(latest.t):
+            self._dirty[latest] = None
+            self.wake()
+
+    def close(self) -> None:
+        """Follow nothing any more; answers already queued still go out."""
+        for stream in list(self._feeds):
+            self.unfollow(stream)
+
+    def _pump(self) -> None:
+        self._scheduled = False
+        while self._wire.writable:
+            batch: list[bytes] = []
+            size = 0
+            for unit in self._units():
+                batch += unit
+                size += sum(map(len, unit))
+                if size >= _BATCH_BYTES:
+                    break
+            if not batch:
+                return
+            self._wire.write(batch)
+
+    def _units(self) -> Iterator[Sequence[bytes]]:
+        """Messages that belong together. Cursors move before each is yielded, so that the
+        iteration may be dropped and begun anew at any point."""
+        while self._control:
+            yield (self._control.popleft(),)
+        for feed in list(self._feeds.values()):
+            yield from self._events(feed)
+        if self._parked:
+            return
+        for hearing in list(self._hearings.values()):
+            if hearing.i < hearing.turn.published and self._is_due(hearing):
+                yield (self._words(hearing),)
+        while self._dirty:
+            latest = next(iter(self._dirty))
+            del self._dirty[latest]
+            yield (latest.message(),)
+
+    def _events(self, feed: Feed) -> Iterator[Sequence[bytes]]:
+        events = feed.stream.after(feed.s)
+        if events is None:
+            yield from self._catch_up(feed)
+            return
+        for event in events:
+            feed.s = event.s
+            unit = [event.message] if feed.wants(event.t) else []
+            if event.opens is not None and feed.wants("npc.delta"):
+                self._hearings[event.opens] = Hearing(event.opens, 0, resync=False)
+            if event.closes is not None:
+                hearing = self._hearings.pop(event.closes, None)
+                if hearing and hearing.i < hearing.turn.published and not self._parked:
+                    unit.insert(0, self._words(hearing))
+            if unit:
+                yield unit
+
+    def _words(self, hearing: Hearing) -> bytes:
+        turn, i = hearing.turn, hearing.i
+        message = turn.sync(i) if hearing.resync else turn.delta(i)
+        hearing.i = turn.published
+        hearing.due = self._loop.time() + self.delta_s
+        hearing.resync = False
+        self._tally["deltas_out"] += 1
+        self._tally["chunks_out"] += hearing.i - i
+        return message
+
+    def _is_due(self, hearing: Hearing) -> bool:
+        if not self.delta_s or self._loop.time() >= hearing.due:
+            return True
+        self._loop.call_at(hearing.due, self.wake)
+        return False
+
+    def _catch_up(self, feed: Feed) -> Iterator[Sequence[bytes]]:
+        """The client fell out of the window: show it where things stand now."""
+        self._tally["gaps"] += 1
+        if self._gaps.add():
+            self._wire.abort(Close.STALLED)
+            return
+        gap = Gap(feed.s + 1, feed.stream.last)
+        self._forget_turns(feed.stream)
+        feed.s = feed.stream.last
+        yield (feed.snapshot(gap),)
+
+    def _forget_turns(self, stream: Stream) -> None:
+        for turn in [turn for turn in self._hearings if stream in turn.streams]:
+            del self._hearings[turn]

@@ -1,0 +1,167 @@
+"""Wire protocol v1: its vocabulary, and messages to clients as bytes. Nothing here does I/O."""
+
+import time
+from enum import IntEnum, StrEnum
+from typing import Annotated
+
+import msgspec
+
+MAJOR, MINOR = 1, 0
+PATH = "/v1/ws"
+SUBPROTOCOL = "npc.v1.json"
+#: Stream of what only one session may see.
+PRIVATE = "me"
+#: Optional parts of the protocol that this server has; clients name them in `caps` and `need`.
+FEATURES = (
+    "greet",
+    "history",
+    "instances",
+    "interest",
+    "interrupt",
+    "observe",
+    "pause",
+    "prefill",
+    "whisper",
+    "world_event",
+)
+
+#: Scene, NPC, player and message ids. `\Z`, because `$` would let a line break through.
+ID_PATTERN = r"\A[A-Za-z0-9_.-]{1,64}\Z"
+Id = Annotated[str, msgspec.Meta(pattern=ID_PATTERN)]
+
+
+class Close(IntEnum):
+    """WebSocket close codes: the standard ones, and 4000 + the closest HTTP status."""
+
+    NORMAL = 1000
+    RESTART = 1012
+    WRONG_FRAME = 1003
+    BAD_MESSAGES = 4400
+    AUTH_FAILED = 4401
+    NOT_IDENTIFIED = 4408
+    VERSION = 4426
+    RATE_LIMITED = 4429
+    HEARTBEAT_LOST = 4440
+    STALLED = 4441
+    OVERLOADED = 4503
+
+
+class Code(StrEnum):
+    """Error codes this server sends."""
+
+    BAD_JSON = "bad_json"
+    TOO_DEEP = "too_deep"
+    BAD_FIELD = "bad_field"
+    UNKNOWN_TYPE = "unknown_type"
+    NOT_IDENTIFIED = "not_identified"
+    ALREADY_IDENTIFIED = "already_identified"
+    AUTH_FAILED = "auth_failed"
+    FORBIDDEN = "forbidden"
+    VERSION = "version"
+    RATE_LIMITED = "rate_limited"
+    TOO_LARGE = "too_large"
+    CONTEXT_EXCEEDED = "context_exceeded"
+    BAD_FRAME = "bad_frame"
+    NO_SCENE = "no_scene"
+    NOT_IN_SCENE = "not_in_scene"
+    NO_NPC = "no_npc"
+    BUSY = "busy"
+    NO_TURN = "no_turn"
+    DUPLICATE_ID = "duplicate_id"
+    HEARTBEAT_LOST = "heartbeat_lost"
+    INTERNAL = "internal"
+    DRAINING = "draining"
+
+
+class Refusal(Exception):
+    """A message or command that is not carried out, and what the client is told about it.
+
+    Attributes:
+        code, msg, retry_ms, limit, actual: as in the protocol's `error`.
+        close: close code if the error is fatal.
+        unreadable: whether the message itself was at fault; the third such one is fatal.
+        re: the message's id, where it could be read.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        msg: str,
+        *,
+        retry_ms: int | None = None,
+        limit: int | None = None,
+        actual: int | None = None,
+        close: Close | None = None,
+        unreadable: bool = False,
+        re: int | None = None,
+    ) -> None:
+        super().__init__(msg)
+        self.code = code
+        self.msg = msg
+        self.retry_ms = retry_ms
+        self.limit = limit
+        self.actual = actual
+        self.close = close
+        self.unreadable = unreadable
+        self.re = re
+
+    def encode(self, re: int | None = None, st: str | None = None) -> bytes:
+        """The `error` message, answering command `re`."""
+        body = Error(
+            code=self.code,
+            msg=self.msg,
+            fatal=self.close is not None,
+            retry_ms=self.retry_ms,
+            limit=self.limit,
+            actual=self.actual,
+        )
+        return encode("error", body, re=re if re is not None else self.re, st=st)
+
+
+class Error(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Payload of `error`."""
+
+    code: str
+    msg: str
+    fatal: bool
+    retry_ms: int | None = None
+    limit: int | None = None
+    actual: int | None = None
+
+
+class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What every message to a client is wrapped in; fields are named as on the wire."""
+
+    t: str
+    st: str | None = None
+    s: int | None = None
+    ep: int | None = None
+    re: int | None = None
+    ts: int
+    d: msgspec.Struct
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(
+    t: str,
+    d: msgspec.Struct,
+    *,
+    st: str | None = None,
+    s: int | None = None,
+    ep: int | None = None,
+    re: int | None = None,
+) -> bytes:
+    """One message to a client, stamped with the wall clock. UTF-8 JSON, no line breaks."""
+    return _encoder.encode(Envelope(t=t, st=st, s=s, ep=ep, re=re, ts=now_ms(), d=d))
+
+
+def encoded_size(text: str) -> int:
+    """Bytes that `text` takes inside a message."""
+    return len(_encoder.encode(text)) - 2
+
+
+def now_ms() -> int:
+    """Wall clock in milliseconds, as in `ts`."""
+    return time.time_ns() // 1_000_000

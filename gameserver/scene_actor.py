@@ -1,0 +1,366 @@
+"""One running scene: the single writer of its events, its presence and its NPCs' turns.
+
+Methods are synchronous: the event loop runs one of them at a time, to its end.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from engine.api import Ticket
+from engine.errors import EngineError
+from gameserver.chronicle import read_page
+from gameserver.commands import (
+    HistoryGet,
+    Interrupt,
+    Observe,
+    RaiseEvent,
+    Say,
+    SceneJoin,
+    TurnHeard,
+)
+from gameserver.floor import Cue, Floor, new_id, refusal_of
+from gameserver.messages import (
+    Gap,
+    History,
+    NpcView,
+    PlayerSaid,
+    PlayerView,
+    Presence,
+    PresenceChange,
+    PresenceMeta,
+    Role,
+    SayAccepted,
+    SceneView,
+    TurnSync,
+    WorldEvent,
+)
+from gameserver.protocol import Code, Refusal, encode, now_ms
+from gameserver.settings import Settings
+from gameserver.streams import Stream
+from gameserver.wording import clean_line
+from npc.cast import OpenScene
+from npc.dialogue import Line
+from npc.director import choose
+
+if TYPE_CHECKING:
+    from gameserver.session import Session
+
+#: Room left in a snapshot for what is counted only roughly.
+_SLACK_BYTES = 2048
+
+
+class SceneActor:
+    """A scene pack being played: who is there, what happened, who speaks.
+
+    Attributes:
+        stream: its public events; the stream's id is the scene's.
+        pack: what is played.
+        floors: its NPCs.
+        empty_since: monotonic time at which the last one left; None while somebody is there.
+    """
+
+    def __init__(
+        self,
+        stream_id: str,
+        epoch: int,
+        pack: OpenScene,
+        settings: Settings,
+        tally: Counter[str],
+        *,
+        cancel: Callable[[Ticket], None],
+        on_prompt: Callable[[str, Ticket], None] | None,
+    ) -> None:
+        self.stream = Stream(stream_id, epoch, settings.flow)
+        self.pack = pack
+        self.floors = {
+            npc: Floor(
+                pack.dialogue(npc, stream_id),
+                self.stream,
+                settings,
+                tally,
+                cancel=cancel,
+                on_prompt=on_prompt,
+            )
+            for npc in pack.npcs
+        }
+        self.empty_since: float | None = time.monotonic()
+        self._limits = settings.limits
+        self._members: dict[Session, Role] = {}
+        self._last_addressed: dict[str, str] = {}  # player -> NPC
+
+    @property
+    def members(self) -> int:
+        """Sessions that are in the scene."""
+        return len(self._members)
+
+    # Presence
+
+    def join(self, session: "Session", command: SceneJoin, re: int | None) -> bytes:
+        """Let a session in, or show it the scene again if it is in already: `scene.joined`."""
+        if session not in self._members:
+            if len(self._members) >= self._limits.players_per_scene:
+                raise Refusal(Code.BUSY, "this scene is full", retry_ms=5000)
+            known = self._is_present(session.player)
+            self._members[session] = command.role or "player"
+            self.empty_since = None
+            if not known:
+                self._announce_presence(session, "join", self._members[session])
+            interest = frozenset(command.interest) if command.interest else None
+            session.outbox.follow(self.stream, partial(self._snapshot, session), interest)
+            self._show_live_turns(session)
+            if command.greet:
+                self._greet(session)
+        return self._view(session, "scene.joined", re)
+
+    def leave(self, session: "Session") -> None:
+        """Let a session go. Its lines are dropped; turns that nobody hears any more stop."""
+        role = self._members.pop(session)
+        session.outbox.unfollow(self.stream)
+        if not self._is_present(session.player):
+            self._last_addressed.pop(session.player, None)
+            self._announce_presence(session, "leave", role)
+        for floor in self.floors.values():
+            floor.withdraw(session, self._members)
+        if not self._members:
+            self.empty_since = time.monotonic()
+
+    def close(self) -> None:
+        """The server goes: all turns end, and nothing new begins."""
+        for floor in self.floors.values():
+            floor.close()
+
+    def abandon(self) -> None:
+        """End turns whose end the engine did not confirm."""
+        for floor in self.floors.values():
+            floor.abandon()
+
+    # What players do
+
+    def say(self, session: "Session", say: Say, received: float) -> SayAccepted:
+        """A player's line; raises `Refusal` if it is not accepted. See `Floor.offer`."""
+        self._require_player(session)
+        text = clean_line(say.text, self._limits.say_chars)
+        prefill = clean_line(say.prefill, self._limits.say_chars, "prefill") if say.prefill else ""
+        listeners = self._listeners(session, say)
+        npc = self._addressee(session, say, text)
+        msg = new_id("m")
+        streams: tuple[Stream, ...] = (self.stream,)
+        audience = scene = None
+        if listeners is not None:
+            streams = tuple(listener.private for listener in listeners)
+            audience = frozenset(listener.player for listener in listeners)
+            scene = self.stream.id
+        said = PlayerSaid(msg, session.player, text, npc, scene)
+
+        def announce() -> None:
+            for stream in streams:
+                stream.append("player.said", said)
+
+        if npc is None:  # a whisper among players
+            announce()
+            return SayAccepted(msg, 0)
+        floor = self.floors[npc]
+        try:
+            floor.dialogue.check(text)
+        except EngineError as error:
+            raise refusal_of(error) from error
+        line = Line(
+            msg, "player", session.player, session.name, npc, text, now_ms(), audience, None, None
+        )
+        position = floor.offer(Cue(line, session, received, streams, listeners, prefill), announce)
+        self._last_addressed[session.player] = npc
+        return SayAccepted(msg, position)
+
+    def observe(self, session: "Session", observe: Observe) -> None:
+        """A line the game spoke: the NPC, or all of them, have heard it."""
+        self._require_player(session)
+        text = clean_line(observe.text, self._limits.say_chars)
+        floors = [self._floor(observe.npc)] if observe.npc else list(self.floors.values())
+        who = observe.who or session.player
+        persona = self.pack.npcs.get(who)
+        line = Line(
+            new_id("m"),
+            "observed",
+            who,
+            persona.name if persona else self._name_of(who),
+            observe.npc or None,
+            text,
+            now_ms(),
+            None,
+            None,
+            None,
+        )
+        try:
+            for floor in floors:
+                floor.dialogue.check(text)
+        except EngineError as error:
+            raise refusal_of(error) from error
+        for floor in floors:
+            floor.dialogue.hear(line)
+
+    def interrupt(self, session: "Session", command: Interrupt) -> None:
+        """Stop an NPC; raises `no_turn` if it is not speaking to this player."""
+        self._require_player(session)
+        if command.all:
+            raise Refusal(Code.FORBIDDEN, "only an administrator may silence everybody")
+        if command.npc:
+            floors = [self._floor(command.npc)]
+        elif command.turn:
+            floors = list(self.floors.values())
+        else:
+            raise Refusal(Code.BAD_FIELD, "npc.interrupt needs turn or npc")
+        for floor in floors:
+            answer = floor.answer
+            if (
+                answer is not None
+                and answer.ending is None
+                and (not command.turn or answer.turn.id == command.turn)
+                and (answer.cue.listeners is None or session in answer.cue.listeners)
+            ):
+                heard = 0 if command.heard_i is None else command.heard_i + 1
+                floor.interrupt(command.mode or "truncate", heard)
+                return
+        raise Refusal(Code.NO_TURN, "there is no such turn to interrupt")
+
+    def heard(self, session: "Session", command: TurnHeard) -> None:
+        """A client has played a turn so far; raises `no_turn` for one that is not known."""
+        heard = 0 if command.heard_i is None else command.heard_i + 1
+        if not any(
+            floor.heard(command.turn, session.player, heard) for floor in self.floors.values()
+        ):
+            raise Refusal(Code.NO_TURN, "there is no such finished turn")
+
+    def raise_event(self, session: "Session", event: RaiseEvent) -> None:
+        """A world event that a player's game may raise if the scene file lists it."""
+        self._require_player(session)
+        if event.name not in self.pack.events:
+            raise Refusal(Code.FORBIDDEN, f"this scene has no event {event.name!r} for players")
+        body = WorldEvent(event.name, event.data, "player", state=False)
+        if (event.scope or "scene") == "scene":
+            self.stream.append("world.event", body)
+        elif event.scope == "player":
+            session.private.append("world.event", body)
+        else:
+            raise Refusal(Code.FORBIDDEN, f"events of scope {event.scope!r} are not for players")
+
+    def history(self, session: "Session", command: HistoryGet) -> History:
+        """A page of what was said to one NPC, or to all of them."""
+        most = self._limits.history_items
+        limit = most if command.limit is None else command.limit
+        if limit > most:
+            raise Refusal(Code.BAD_FIELD, "limit is too high", limit=most, actual=limit)
+        floors = [self._floor(command.npc)] if command.npc else list(self.floors.values())
+        dialogues = [floor.dialogue for floor in floors]
+        return read_page(dialogues, session.player, command.before, limit)
+
+    def knows_turn(self, turn: str) -> bool:
+        """Whether a turn is, or lately was, spoken here."""
+        return any(floor.knows(turn) for floor in self.floors.values())
+
+    # Who is meant
+
+    def _require_player(self, session: "Session") -> None:
+        if self._members[session] == "observer":
+            raise Refusal(Code.FORBIDDEN, "observers only watch")
+
+    def _floor(self, npc: str) -> Floor:
+        floor = self.floors.get(npc)
+        if floor is None:
+            raise Refusal(Code.NO_NPC, f"nobody here is called {npc[:64]!r}")
+        return floor
+
+    def _listeners(self, session: "Session", say: Say) -> frozenset["Session"] | None:
+        """The sessions a whisper reaches; None for a line to the whole scene."""
+        if not say.to:
+            return None
+        players = {name for name in say.to if name not in self.floors}
+        for player in sorted(players):
+            if not self._is_present(player):
+                raise Refusal(Code.BAD_FIELD, f"to: {player} is not here")
+        players.add(session.player)
+        return frozenset(member for member in self._members if member.player in players)
+
+    def _addressee(self, session: "Session", say: Say, text: str) -> str | None:
+        """The NPC who is to answer; None if players whisper among themselves."""
+        if say.npc:
+            return self._floor(say.npc).npc
+        if say.to:
+            return next((name for name in say.to if name in self.floors), None)
+        if not self.floors:
+            raise Refusal(Code.NO_NPC, "nobody here can answer")
+        return choose(self.pack, text, self._last_addressed.get(session.player))
+
+    def _is_present(self, player: str) -> bool:
+        return any(member.player == player for member in self._members)
+
+    def _name_of(self, player: str) -> str:
+        return next((member.name for member in self._members if member.player == player), player)
+
+    # What is shown
+
+    def _announce_presence(self, session: "Session", what: str, role: Role) -> None:
+        change = PresenceChange(session.player, what, PresenceMeta(session.name, role))
+        self.stream.append("presence", Presence([change]))
+
+    def _greet(self, session: "Session") -> None:
+        """The first NPC that has a greeting speaks it."""
+        for floor in self.floors.values():
+            greeting = floor.dialogue.greeting
+            if greeting:
+                line = Line(
+                    new_id("m"),
+                    "observed",
+                    session.player,
+                    session.name,
+                    floor.npc,
+                    "",
+                    now_ms(),
+                    None,
+                    None,
+                    None,
+                )
+                now = time.monotonic()
+                floor.greet(Cue(line, session, now, (self.stream,), greeting=greeting))
+                return
+
+    def _show_live_turns(self, session: "Session") -> None:
+        for floor in self.floors.values():
+            if floor.answer is not None and floor.answer.cue.listeners is None:
+                session.outbox.listen(floor.answer.turn, floor.answer.turn.published)
+
+    def _snapshot(self, session: "Session", gap: Gap) -> bytes:
+        """What stands in for events that a session has missed."""
+        self._show_live_turns(session)
+        return self._view(session, "scene.snapshot", None, gap)
+
+    def _view(self, session: "Session", t: str, re: int | None, gap: Gap | None = None) -> bytes:
+        """The scene as the session's cursors have it, so that what follows continues from there."""
+        outbox = session.outbox
+        players: dict[str, PlayerView] = {}
+        for member, role in self._members.items():
+            if member.player not in players:
+                players[member.player] = PlayerView(member.player, member.name, "present", role)
+        npcs = [
+            NpcView(persona.id, persona.name, persona.role, persona.quest_giver, floor.activity)
+            for persona, floor in zip(self.pack.npcs.values(), self.floors.values(), strict=True)
+        ]
+        meta = {**self.pack.meta, "title": self.pack.title, "rev": 0}
+        turns: list[TurnSync] = []
+        view = SceneView(list(players.values()), npcs, turns, meta, gap)
+        room = self._limits.out_bytes - _SLACK_BYTES - len(encode(t, view))
+        for floor in self.floors.values():
+            turn = floor.answer.turn if floor.answer is not None else None
+            heard = outbox.heard(turn) if turn is not None else None
+            if turn is None or heard is None or self.stream not in turn.streams:
+                continue
+            room -= turn.bytes + 256
+            if room > 0:
+                turns.append(turn.view(0, heard))
+            else:  # it follows as a message of its own
+                outbox.listen(turn, 0, resync=True)
+        return encode(
+            t, view, st=self.stream.id, s=outbox.position(self.stream), ep=self.stream.ep, re=re
+        )

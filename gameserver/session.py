@@ -1,0 +1,223 @@
+"""A player's session: which scenes it is in, and its commands, each carried out once."""
+
+import secrets
+import time
+from collections import Counter
+
+import msgspec
+
+from gameserver import commands as c
+from gameserver.admission import TokenBucket, rate_limited
+from gameserver.answers import Answers
+from gameserver.messages import Ack, Gap, HeartbeatAck, Notice
+from gameserver.outbox import Outbox
+from gameserver.protocol import PRIVATE, Code, Refusal, encode, now_ms
+from gameserver.scene_actor import SceneActor
+from gameserver.settings import Settings
+from gameserver.streams import Stream
+from gameserver.world import World
+
+_LAG = "lag"
+_PAUSE = "pause"
+
+
+class Session:
+    """One player on one connection, from `welcome` to its end.
+
+    Attributes:
+        id, player, name: who this is.
+        private: its stream `me`.
+        outbox: what it has still to be told.
+    """
+
+    def __init__(
+        self,
+        player: str,
+        name: str,
+        outbox: Outbox,
+        world: World,
+        settings: Settings,
+        tally: Counter[str],
+    ) -> None:
+        self.id = f"s-{secrets.token_hex(8)}"
+        self.player = player
+        self.name = name
+        self.outbox = outbox
+        self.private = Stream(PRIVATE, world.epoch, settings.flow)
+        self._world = world
+        self._limits = settings.limits
+        self._flow = settings.flow
+        self._tally = tally
+        self._scenes: dict[str, SceneActor] = {}
+        self._answers = Answers(settings.flow.answers, settings.flow.answer_bytes)
+        self._says = TokenBucket(settings.limits.says_per_s, settings.limits.says_burst)
+        self._acknowledged: dict[str, int] = {}
+        self._acknowledged_at = 0.0
+        outbox.follow(self.private, self._private_gap)
+
+    def handle(
+        self, message: c.Message, received: float, wait_s: float
+    ) -> tuple[bytes, Refusal | None]:
+        """Answer a message, carrying it out unless that was done before.
+
+        Args:
+            received: monotonic time of its arrival.
+            wait_s: above 0, it came too fast and is refused.
+
+        Returns:
+            The answer, and the refusal it tells of if the message was not carried out.
+        """
+        known = None
+        try:
+            known = self._answers.recall(message) if message.id is not None else None
+            if known is not None:
+                self._tally["duplicates"] += 1
+                return known, None
+        except Refusal as refusal:
+            return refusal.encode(message.id, message.st), refusal
+        failure = None
+        try:
+            if wait_s:
+                raise rate_limited(wait_s, "messages")
+            answer = self._run(message, message.read(), received)
+        except Refusal as refusal:
+            failure = refusal
+            answer = refusal.encode(message.id, message.st)
+        if message.id is not None:
+            self._answers.keep(message, answer)
+        return answer, failure
+
+    def check_lag(self, now: float) -> None:
+        """Park a client that used to acknowledge and has stopped to. Call about once a second."""
+        late = now - self._acknowledged_at > self._flow.park_s
+        if late and self._acknowledged and self.outbox.unread(self._acknowledged):
+            self.outbox.park(_LAG)
+
+    def end(self) -> None:
+        """The session is over: leave everything. What is queued for the client still goes out."""
+        for actor in self._scenes.values():
+            actor.leave(self)
+        self._scenes.clear()
+        self.outbox.close()
+
+    def _run(self, message: c.Message, command: c.Command, received: float) -> bytes:
+        """Carry out a command. Returns its answer."""
+        if self._world.draining and isinstance(command, (c.Say, c.SceneJoin)):
+            raise Refusal(Code.DRAINING, "this server is going away", retry_ms=1000)
+        match command:
+            case c.SceneJoin():
+                return self._join(command, message.id)
+            case c.SceneLeave():
+                return self._leave(message, command)
+            case c.Say():
+                actor = self._scene(message)
+                wait = self._says.take()
+                if wait:
+                    raise rate_limited(wait, "lines")
+                return _reply(message, "say.accepted", actor.say(self, command, received), actor)
+            case c.Interrupt():
+                actor = self._scene(message, turn=command.turn)
+                actor.interrupt(self, command)
+            case c.TurnHeard():
+                actor = self._scene(message, turn=command.turn)
+                actor.heard(self, command)
+            case c.Observe():
+                actor = self._scene(message)
+                actor.observe(self, command)
+            case c.RaiseEvent():
+                actor = self._scene(message)
+                actor.raise_event(self, command)
+            case c.HistoryGet():
+                actor = self._scene(message, command.scene)
+                return _reply(message, "history", actor.history(self, command), actor)
+            case c.Heartbeat():
+                return _reply(message, "heartbeat.ack", self._heartbeat(command))
+            case c.FlowSet():
+                return _reply(message, "ack", self._set_flow(command))
+            case c.ContextSet():
+                raise Refusal(Code.FORBIDDEN, "this server takes no context for NPCs")
+            case c.ActionResult():
+                raise Refusal(Code.NO_TURN, "no turn of this server has actions")
+            case c.Identify() | c.Bye():
+                raise AssertionError("the connection answers these")
+        return _reply(message, "ack", Ack(), actor)
+
+    def _join(self, command: c.SceneJoin, re: int | None) -> bytes:
+        actor = self._world.enter(command.scene, command.instance)
+        stream = actor.stream.id
+        limit = self._limits.scenes_per_session
+        if stream not in self._scenes and len(self._scenes) >= limit:
+            raise Refusal(Code.FORBIDDEN, "too many scenes at once", limit=limit, actual=limit + 1)
+        joined = actor.join(self, command, re)
+        self._scenes[stream] = actor
+        return joined
+
+    def _leave(self, message: c.Message, command: c.SceneLeave) -> bytes:
+        named = command.scene
+        if named is not None and command.instance is not None:
+            named = f"{named}.{command.instance}"
+        actor = self._scene(message, named)
+        actor.leave(self)
+        del self._scenes[actor.stream.id]
+        self._acknowledged.pop(actor.stream.id, None)
+        return _reply(message, "scene.left", Ack(), actor)
+
+    def _scene(
+        self, message: c.Message, named: str | None = None, turn: str | None = None
+    ) -> SceneActor:
+        """The scene a message is about: `st`, or as named in it, or where the turn is, or the only
+        one there is."""
+        stream = named if message.st in (None, PRIVATE) else message.st
+        if stream is not None:
+            actor = self._scenes.get(stream)
+            if actor is not None:
+                return actor
+            if stream in self._world:
+                raise Refusal(Code.NOT_IN_SCENE, f"you are not in {stream}")
+            raise Refusal(Code.NO_SCENE, f"there is no scene {stream!r}")
+        if turn is not None:
+            for actor in self._scenes.values():
+                if actor.knows_turn(turn):
+                    return actor
+        if len(self._scenes) == 1:
+            return next(iter(self._scenes.values()))
+        if not self._scenes:
+            raise Refusal(Code.NOT_IN_SCENE, "join a scene first")
+        if turn is not None:
+            raise Refusal(Code.NO_TURN, "there is no such turn")
+        raise Refusal(Code.BAD_FIELD, "st is missing: you are in several scenes")
+
+    def _heartbeat(self, command: c.Heartbeat) -> HeartbeatAck:
+        for cursor in command.cursors or ():
+            if cursor.st == PRIVATE or cursor.st in self._scenes:
+                self._acknowledged[cursor.st] = cursor.s
+        if command.cursors is not None:
+            self._acknowledged_at = time.monotonic()
+            self.outbox.unpark(_LAG)
+        return HeartbeatAck(command.n or 0, now_ms())
+
+    def _set_flow(self, command: c.FlowSet) -> Ack:
+        if command.delta_ms is not None:
+            slowest = self._flow.delta_ms_max
+            if command.delta_ms > slowest:
+                raise Refusal(
+                    Code.BAD_FIELD, "delta_ms is too long", limit=slowest, actual=command.delta_ms
+                )
+            asked = command.delta_ms if command.delta_ms > self._flow.delta_ms else 0
+            self.outbox.delta_s = asked / 1000
+        if command.pause is not None:
+            (self.outbox.park if command.pause else self.outbox.unpark)(_PAUSE)
+        return Ack()
+
+    def _private_gap(self, gap: Gap) -> bytes:
+        """What stands in for private events that are gone."""
+        data = {"from": gap.first, "to": gap.last}
+        return encode("notice", Notice("gap", data), st=PRIVATE, ep=self.private.ep)
+
+
+def _reply(
+    message: c.Message, t: str, payload: msgspec.Struct, actor: SceneActor | None = None
+) -> bytes:
+    if actor is None:
+        return encode(t, payload, re=message.id)
+    return encode(t, payload, st=actor.stream.id, ep=actor.stream.ep, re=message.id)

@@ -1,0 +1,180 @@
+"""Everything that can be configured, read from one YAML file and checked once."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import yaml
+
+from engine.config import EngineConfig
+from npc.settings import ReplySettings
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Size = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Rate = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class SettingsError(ValueError):
+    """A settings file cannot be used; the message names file, field and problem."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a client may do. Announced to every client in `hello` and `welcome`, by these names."""
+
+    #: Bytes of one inbound message; what a game has to say fits many times.
+    frame_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 32 * 1024
+    #: JSON: levels of nesting, UTF-8 bytes of one string, items of one array or object.
+    json_depth: Count = 16
+    json_string_bytes: Count = 8 * 1024
+    json_items: Count = 256
+    #: Characters of one line (`say`, `observe`); its tokens are limited by the reply settings.
+    say_chars: Count = 2000
+    #: Characters of a display name.
+    name_chars: Count = 32
+    #: Bytes of one outbound message. Godot's default inbound buffer is 65,535 bytes.
+    out_bytes: Annotated[int, msgspec.Meta(ge=8 * 1024)] = 60 * 1024
+    #: Inbound messages and bytes per second, and how much may come at once.
+    messages_per_s: Rate = 20.0
+    messages_burst: Count = 40
+    bytes_per_s: Rate = 64 * 1024
+    bytes_burst: Count = 128 * 1024
+    #: `say` per second and player, and how many at once.
+    says_per_s: Rate = 1.0
+    says_burst: Count = 3
+    #: Lines of one player that may wait for one NPC, beside the one being answered.
+    queued_lines: Count = 1
+    #: Ping, pong and close frames per second, and how many at once.
+    control_frames_per_s: Rate = 5.0
+    control_frames_burst: Count = 20
+    #: Sessions of one player, of one address, and of this node.
+    sessions_per_player: Count = 4
+    sessions_per_ip: Count = 64
+    sessions: Count = 10_000
+    #: Scenes one session may be in.
+    scenes_per_session: Count = 4
+    #: Players and observers in one scene, so that its snapshot fits one message.
+    players_per_scene: Annotated[int, msgspec.Meta(ge=1, le=200)] = 200
+    #: Lines of one `history` page.
+    history_items: Annotated[int, msgspec.Meta(ge=1, le=50)] = 50
+
+
+class Guards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the server protects itself from sockets that misbehave or fall silent."""
+
+    #: Seconds for the HTTP upgrade, and for `identify` after it.
+    open_timeout_s: Seconds = 5.0
+    identify_timeout_s: Seconds = 5.0
+    #: Upgrades in flight; one older than `handshake_age_s` makes room for a newcomer.
+    handshakes: Count = 256
+    handshake_age_s: Seconds = 0.25
+    #: Protocol pings, and how long an answer may take. A game that loads a level answers late.
+    ping_interval_s: Rate = 15.0
+    ping_timeout_s: Rate = 45.0
+    #: A client that sends nothing at all for this long is lost. Background tabs wake once a minute.
+    silence_s: Rate = 75.0
+    #: Period of the app heartbeat asked of clients.
+    heartbeat_s: Rate = 20.0
+    #: A write that stays stuck this long ends the connection: keepalive cannot see such a client.
+    stall_s: Rate = 5.0
+    #: The write buffer's high-water mark; above it nothing more is built for the client.
+    write_bytes: Count = 32 * 1024
+    #: Bytes of unread pongs at which a ping flood is cut off.
+    flood_bytes: Count = 1024 * 1024
+    #: Kernel send buffer. Small, so that a slow reader is noticed here and gets merged text.
+    send_buffer_bytes: Count = 64 * 1024
+    #: Bytes taken from a socket at a time: bounds the work between two turns of the event loop.
+    read_bytes: Count = 16 * 1024
+    #: Linux gives up unacknowledged data after this long, also against a zero window.
+    tcp_user_timeout_s: Seconds = 10.0
+    #: Messages that may wait between the socket and us before reading pauses.
+    inbound_messages: Count = 8
+    #: Control messages that may wait for a client; more means that it does not read.
+    outbound_messages: Count = 64
+    #: Time between a fatal error and the close: some clients drop what comes right before a close.
+    linger_s: Seconds = 0.2
+    close_timeout_s: Seconds = 2.0
+    #: The n-th unreadable message within the window is fatal.
+    bad_messages: Count = 3
+    bad_window_s: Rate = 10.0
+    #: So is the n-th message over the rate limits.
+    refused_messages: Count = 100
+    #: Snapshots because of a missed window within a minute before the client is given up.
+    snapshots_per_minute: Count = 3
+    #: Pending connections the kernel keeps.
+    backlog: Count = 1024
+    #: Networks whose addresses stand for many players (this machine, reverse proxies).
+    shared_networks: tuple[str, ...] = ("127.0.0.0/8", "::1/128")
+
+
+class Flow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Pace and memory of what clients are told."""
+
+    #: Text after the first chunk is merged this long: engines poll sockets at about 30 Hz.
+    delta_ms: Size = 33
+    #: Largest merge interval a client may ask for.
+    delta_ms_max: Count = 5000
+    #: Events a scene keeps for clients that lag: number, bytes, seconds.
+    window_events: Count = 1024
+    window_bytes: Count = 256 * 1024
+    window_s: Rate = 120.0
+    #: A client that used to acknowledge and stops for this long gets events only.
+    park_s: Rate = 30.0
+    #: Answers remembered per session, so that a command sent twice runs once.
+    answers: Count = 256
+    answer_bytes: Count = 1024 * 1024
+    #: Lines that may wait for one NPC, of all players together.
+    npc_queue: Count = 64
+    #: Finished turns per scene whose `turn.heard` is still accepted.
+    finished_turns: Count = 64
+    #: A scene nobody is in is forgotten after this long.
+    scene_idle_s: Seconds = 600.0
+    #: Running scenes of this node.
+    scenes: Count = 10_000
+    #: At SIGTERM, how long speech in progress may go on. There is no other node to go on with it.
+    drain_s: Seconds = 0.0
+    #: Spread of the delay clients are told before they come back, and clients per second beyond.
+    reconnect_s: Seconds = 5.0
+    reconnects_per_s: Rate = 500.0
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole configuration file."""
+
+    #: Name of this node in `hello`.
+    node: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.-]{1,64}\Z")] = "troupe"
+    host: str = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8765
+    console_host: str = "127.0.0.1"
+    console_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8780
+    #: Browser origins that may connect, each as scheme://host[:port]. The console adds its own.
+    origins: tuple[str, ...] = ()
+    #: "default", a GGUF file, a folder with safetensors, a hub id, or script:FILE.
+    model: str = "default"
+    #: Folders of scene packs; none means the shipped tavern.
+    scenes: tuple[str, ...] = ()
+    #: Where models are kept; none means a folder of this user.
+    data: str | None = None
+    limits: Limits = Limits()
+    guards: Guards = Guards()
+    flow: Flow = Flow()
+    engine: EngineConfig = EngineConfig()
+    replies: ReplySettings = ReplySettings()
+
+    @classmethod
+    def load(cls, path: Path | None) -> "Settings":
+        """Read a YAML file; None gives the defaults.
+
+        Raises:
+            SettingsError: the file cannot be read, is not YAML, or a field is wrong.
+        """
+        if path is None:
+            return cls()
+        try:
+            raw: Any = yaml.safe_load(path.read_text("utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise SettingsError(f"{path}: {error}") from error
+        try:
+            return msgspec.convert({} if raw is None else raw, cls)
+        except msgspec.ValidationError as error:
+            raise SettingsError(f"{path}: {error}") from error

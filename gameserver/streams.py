@@ -1,0 +1,130 @@
+"""Numbered event streams: written once by their owner, read by every listener at its own pace."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from gameserver.protocol import encode
+from gameserver.settings import Flow
+
+if TYPE_CHECKING:
+    from gameserver.turn import Turn
+
+
+class Listener(Protocol):
+    """Somebody with a cursor in a stream."""
+
+    def wake(self) -> None:
+        """There is something new to read."""
+
+    def mark(self, latest: "Latest") -> None:
+        """A latest-wins value has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One numbered event.
+
+    Attributes:
+        s: its number.
+        t: message type.
+        message: encoded once, for everybody.
+        at: monotonic seconds.
+        opens, closes: the turn that starts or ends with it.
+    """
+
+    s: int
+    t: str
+    message: bytes
+    at: float
+    opens: "Turn | None"
+    closes: "Turn | None"
+
+
+class Stream:
+    """The events of one scene, or of one session's private stream.
+
+    Keeps a window of recent events; who falls behind it needs a snapshot. Only the owner appends.
+
+    Attributes:
+        id, ep: `st` and `ep` of its messages.
+        last: number of the newest event; 0 before the first.
+        listeners: who is told about new events.
+    """
+
+    def __init__(self, stream_id: str, epoch: int, flow: Flow) -> None:
+        self.id = stream_id
+        self.ep = epoch
+        self.last = 0
+        self.listeners: set[Listener] = set()
+        self._flow = flow
+        self._window: deque[Event] = deque()
+        self._bytes = 0
+
+    def append(
+        self,
+        t: str,
+        d: msgspec.Struct,
+        *,
+        opens: "Turn | None" = None,
+        closes: "Turn | None" = None,
+    ) -> None:
+        """Number, encode and keep an event, and tell the listeners."""
+        self.last += 1
+        message = encode(t, d, st=self.id, s=self.last, ep=self.ep)
+        self._window.append(Event(self.last, t, message, time.monotonic(), opens, closes))
+        self._bytes += len(message)
+        self._trim()
+        self.wake()
+
+    def after(self, s: int) -> list[Event] | None:
+        """Events with numbers above `s`, oldest first; None if some of them are gone."""
+        missing = self.last - s
+        if missing > len(self._window):
+            return None
+        return [self._window[-index] for index in range(missing, 0, -1)]
+
+    def wake(self) -> None:
+        """Tell everybody to look again."""
+        for listener in self.listeners:
+            listener.wake()
+
+    def _trim(self) -> None:
+        flow = self._flow
+        oldest = time.monotonic() - flow.window_s
+        while len(self._window) > 1 and (
+            len(self._window) > flow.window_events
+            or self._bytes > flow.window_bytes
+            or self._window[0].at < oldest
+        ):
+            self._bytes -= len(self._window.popleft().message)
+
+
+class Latest:
+    """A value of which a lagging client gets only the newest. It is encoded when somebody asks."""
+
+    def __init__(self, t: str, stream: Stream, build: Callable[[int], msgspec.Struct]) -> None:
+        """`build` makes the payload with a given `rev`."""
+        self.t = t
+        self.stream = stream
+        self._build = build
+        self._rev = 0
+        self._message: bytes | None = None
+
+    def changed(self) -> None:
+        """The value has changed: mark it for everybody who listens."""
+        self._rev += 1
+        self._message = None
+        for listener in self.stream.listeners:
+            listener.mark(self)
+
+    def message(self) -> bytes:
+        """The newest value."""
+        if self._message is None:
+            payload = self._build(self._rev)
+            self._message = encode(self.t, payload, st=self.stream.id, ep=self.stream.ep)
+        return self._message

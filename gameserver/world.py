@@ -1,0 +1,118 @@
+"""All scenes of this node: which packs can be played, and which are running."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from engine.api import Ticket
+from gameserver.messages import SceneTitle
+from gameserver.protocol import Code, Refusal, now_ms
+from gameserver.scene_actor import SceneActor
+from gameserver.settings import Settings
+from npc.cast import Cast
+
+_LONGEST_ID = 64
+
+
+class World:
+    """Starts scenes when somebody joins them and forgets those that nobody is in.
+
+    Attributes:
+        actors: the running scenes by stream id.
+        epoch: of private streams.
+        draining: whether nothing new may begin.
+    """
+
+    def __init__(
+        self,
+        cast: Cast,
+        settings: Settings,
+        tally: Counter[str],
+        *,
+        cancel: Callable[[Ticket], None],
+        on_prompt: Callable[[str, Ticket], None] | None,
+    ) -> None:
+        """`cancel` ends a request of the engine; `on_prompt` is shown each turn's prompt."""
+        self.actors: dict[str, SceneActor] = {}
+        self.epoch = now_ms()
+        self.draining = False
+        self._cast = cast
+        self._settings = settings
+        self._tally = tally
+        self._cancel = cancel
+        self._on_prompt = on_prompt
+
+    def __contains__(self, stream_id: str) -> bool:
+        return stream_id in self.actors or stream_id in self._cast.scenes
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether any NPC is."""
+        return any(
+            floor.answer is not None
+            for actor in self.actors.values()
+            for floor in actor.floors.values()
+        )
+
+    def titles(self) -> list[SceneTitle]:
+        """What can be joined."""
+        return [SceneTitle(pack.id, pack.title) for pack in self._cast.scenes.values()]
+
+    def enter(self, scene: str, instance: str | None) -> SceneActor:
+        """The running scene of a pack, or of an instance of it; started if need be.
+
+        Raises:
+            Refusal: `no_scene`, `forbidden` (no instances), `bad_field` or `busy`.
+        """
+        pack = self._cast.scenes.get(scene)
+        if pack is None:
+            raise Refusal(Code.NO_SCENE, f"there is no scene {scene!r}")
+        stream_id = scene if instance is None else f"{scene}.{instance}"
+        actor = self.actors.get(stream_id)
+        if actor is not None:
+            return actor
+        if instance is not None and not pack.allows_instances:
+            raise Refusal(Code.FORBIDDEN, f"{scene} has no instances")
+        if len(stream_id) > _LONGEST_ID:
+            raise Refusal(Code.BAD_FIELD, f"{stream_id} is longer than {_LONGEST_ID} characters")
+        if len(self.actors) >= self._settings.flow.scenes:
+            raise Refusal(Code.BUSY, "too many scenes are running", retry_ms=10_000)
+        # The clock as epoch: a scene that is started anew numbers its events in a higher one.
+        actor = SceneActor(
+            stream_id,
+            now_ms(),
+            pack,
+            self._settings,
+            self._tally,
+            cancel=self._cancel,
+            on_prompt=self._on_prompt,
+        )
+        self.actors[stream_id] = actor
+        return actor
+
+    def forget_idle(self) -> None:
+        """Drop scenes that have been empty for long. Call now and then."""
+        deadline = time.monotonic() - self._settings.flow.scene_idle_s
+        for stream_id, actor in list(self.actors.items()):
+            if actor.empty_since is not None and actor.empty_since < deadline:
+                del self.actors[stream_id]
+
+    def close(self) -> None:
+        """The server goes: every turn ends."""
+        for actor in self.actors.values():
+            actor.close()
+
+    def abandon(self) -> None:
+        """End turns whose end the engine did not confirm."""
+        for actor in self.actors.values():
+            actor.abandon()
+
+    def gauges(self) -> dict[str, float]:
+        """Counts of what is running."""
+        floors = [floor for actor in self.actors.values() for floor in actor.floors.values()]
+        return {
+            "scenes": len(self.actors),
+            "members": sum(actor.members for actor in self.actors.values()),
+            "turns_running": sum(floor.answer is not None for floor in floors),
+            "lines_waiting": sum(floor.waiting for floor in floors),
+        }

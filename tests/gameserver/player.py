@@ -1,0 +1,124 @@
+"""A game client for tests: a real WebSocket, and what a client keeps of the conversation."""
+
+import asyncio
+import json
+from typing import Any, Self
+
+from websockets.asyncio.client import ClientConnection, connect
+
+from gameserver.game import GameServer
+from tests.gameserver.stage import SCENE
+
+Message = dict[str, Any]
+
+
+class Player:
+    """Sends commands with rising ids and keeps everything that was received."""
+
+    def __init__(self, socket: ClientConnection, name: str) -> None:
+        self.socket = socket
+        self.name = name
+        self.log: list[Message] = []
+        self._read = 0
+        self._last_id = 0
+
+    @classmethod
+    async def dial(cls, server: GameServer, name: str = "ann", **options: Any) -> Self:
+        """Connect, without a word."""
+        options.setdefault("subprotocols", ["npc.v1.json"])
+        url = f"ws://127.0.0.1:{server.port}/v1/ws"
+        socket = await connect(url, ping_interval=None, **options)
+        return cls(socket, name)
+
+    @classmethod
+    async def enter(
+        cls, server: GameServer, name: str = "ann", *, scene: str = SCENE, **wish: Any
+    ) -> Self:
+        """Connect, identify, and join a scene."""
+        player = await cls.dial(server, name)
+        await player.identify()
+        await player.ask("scene.join", {"scene": scene, **wish})
+        return player
+
+    async def identify(self, **wish: Any) -> Message:
+        """Say who this is; returns `welcome`."""
+        await self.send("identify", {"player": self.name, "auth": {"kind": "none"}, **wish})
+        return await self.get("welcome")
+
+    async def send(
+        self, t: str, d: Message | None = None, *, st: str | None = None, id: int | None = None
+    ) -> None:
+        """Send a message as it is."""
+        message: Message = {"t": t, "d": d or {}}
+        if st is not None:
+            message["st"] = st
+        if id is not None:
+            message["id"] = id
+        await self.socket.send(json.dumps(message))
+
+    async def ask(
+        self, t: str, d: Message | None = None, *, st: str | None = None, id: int | None = None
+    ) -> Message:
+        """Send a command and return its answer."""
+        self._last_id = id if id is not None else self._last_id + 1
+        await self.send(t, d, st=st, id=self._last_id)
+        wanted = self._last_id
+        while True:
+            message = await self.receive()
+            if message.get("re") == wanted:
+                return message
+
+    async def say(self, text: str = "Hello?", **more: Any) -> Message:
+        """A line to Mira, unless somebody else is named."""
+        return await self.ask("say", {"npc": "mira", "text": text, **more})
+
+    async def receive(self, seconds: float = 5.0) -> Message:
+        """The next message, whatever it is."""
+        async with asyncio.timeout(seconds):
+            raw = await self.socket.recv()
+        assert isinstance(raw, str)
+        message: Message = json.loads(raw)
+        self.log.append(message)
+        return message
+
+    async def get(self, t: str, **fields: Any) -> Message:
+        """The next message of a type whose payload has these fields, from those already received
+        and not yet asked for, or to come."""
+        while True:
+            while self._read < len(self.log):
+                message = self.log[self._read]
+                self._read += 1
+                if message["t"] == t and fields.items() <= message["d"].items():
+                    return message
+            await self.receive()
+
+    async def closed(self, seconds: float = 5.0) -> int | None:
+        """Read to the end; returns the close code."""
+        async with asyncio.timeout(seconds):
+            async for raw in self.socket:
+                self.log.append(json.loads(raw))
+        return self.socket.close_code
+
+    async def quiet(self, seconds: float = 0.1) -> None:
+        """Read whatever comes for a moment."""
+        try:
+            while True:
+                await self.receive(seconds)
+        except TimeoutError:
+            pass
+
+    def types(self) -> list[str]:
+        """Types of all messages so far."""
+        return [message["t"] for message in self.log]
+
+    def heard(self, turn: str) -> str:
+        """The text of a turn as its deltas and syncs gave it."""
+        text = ""
+        expected = 0
+        for message in self.log:
+            d = message["d"]
+            if message["t"] in ("npc.delta", "npc.turn.sync") and d["turn"] == turn:
+                assert d["i"] == expected or message["t"] == "npc.turn.sync"
+                text = text + d["text"] if d["i"] else d["text"]
+                expected = d["i"] + d["n"]
+        return text
