@@ -5,7 +5,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -255,15 +255,30 @@ class Completion:
     """One finished continuation.
 
     Attributes:
+        prompt: index of its prompt.
+        sample: index among the `n` samples of that prompt.
         text, token_ids: of the continuation alone.
         finish_reason: "stop", "length" or "failed".
         usage: token counts and times.
+        logprobs: for each token, log-probabilities by token id, if asked for.
     """
 
+    prompt: int
+    sample: int
     text: str
     token_ids: tuple[int, ...]
     finish_reason: FinishReason
     usage: Usage
+    logprobs: tuple[dict[int, float], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One checked prompt of a batch."""
+
+    prompt: int
+    ids: tuple[int, ...]
+    params: SamplingParams
 
 
 class LLM:
@@ -294,7 +309,9 @@ class LLM:
         prompts: str | Sequence[int] | Sequence[str | Sequence[int]],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
     ) -> list[Completion]:
-        """Continue each prompt; all of them run together. Order of results is order of prompts.
+        """Continue each prompt; all of them run together.
+
+        Results come in the order of the prompts, with `n` samples one after another.
 
         Args:
             prompts: one prompt or many; text (control tokens in it are ordinary text) or token ids.
@@ -312,48 +329,64 @@ class LLM:
             each = list(params)
         if len(each) != len(batch):
             raise InvalidRequest(f"{len(batch)} prompts but {len(each)} sampling params")
-        todo = deque[tuple[int, tuple[int, ...], SamplingParams]]()
+        jobs = deque[_Job]()
         for index, (prompt, how) in enumerate(zip(batch, each, strict=True)):
             ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
             try:
-                todo.append((index, self._engine.check_request(ids, how), how))
+                jobs.append(_Job(index, self._engine.check_request(ids, how), how))
             except EngineError as error:
                 error.add_note(f"in prompt {index}")
                 raise
-        return self._run(todo)
+        return self._run(jobs)
 
-    def _run(self, todo: deque[tuple[int, tuple[int, ...], SamplingParams]]) -> list[Completion]:
+    def _run(self, jobs: deque[_Job]) -> list[Completion]:
         """Feed the queue as it empties and step until everything is finished."""
-        done: list[Completion | None] = [None] * len(todo)
-        running: dict[int, tuple[int, list[RequestOutput]]] = {}
+        done: list[Completion] = []
+        running: dict[int, tuple[_Job, int, list[RequestOutput]]] = {}
         requests: list[Request] = []
         try:
-            while todo or running:
-                while todo and len(running) < self._window:
-                    index, ids, params = todo.popleft()
-                    requests.append(self._engine.submit(ids, params))
-                    running[requests[-1].id] = (index, [])
+            while jobs or running:
+                while jobs and len(running) + jobs[0].params.n <= self._window:
+                    job = jobs.popleft()
+                    samples = self._submit(job)
+                    requests += samples
+                    for number, request in enumerate(samples):
+                        running[request.id] = (job, number, [])
                 for output in self._engine.step():
-                    index, outputs = running[output.request_id]
+                    job, number, outputs = running[output.request_id]
                     outputs.append(output)
                     if output.finish is not None:
                         del running[output.request_id]
-                        done[index] = _completion(outputs)
+                        done.append(_completion(job.prompt, number, outputs))
         finally:
             if running:  # interrupted: give everything back, so that the engine can be used again
                 for request in requests:
                     self._engine.cancel(request)
                 self._engine.step()
-        return [completion for completion in done if completion is not None]
+        return sorted(done, key=lambda completion: (completion.prompt, completion.sample))
+
+    def _submit(self, job: _Job) -> list[Request]:
+        """Queue all samples of a prompt; with a seed, sample k draws from seed + k."""
+        samples: list[Request] = []
+        for number in range(job.params.n):
+            seed = None if job.params.seed is None else (job.params.seed + number) % 2**63
+            params = replace(job.params, seed=seed)
+            first = samples[0] if samples else None
+            samples.append(self._engine.submit(job.ids, params, sibling=first))
+        return samples
 
 
-def _completion(outputs: list[RequestOutput]) -> Completion:
+def _completion(prompt: int, sample: int, outputs: list[RequestOutput]) -> Completion:
     last = outputs[-1]
     assert last.finish is not None
     assert last.usage is not None
+    reported = [output.logprobs for output in outputs if output.logprobs is not None]
     return Completion(
+        prompt,
+        sample,
         "".join(output.text for output in outputs),
         tuple(token for output in outputs for token in output.token_ids),
         last.finish,
         last.usage,
+        tuple(step for steps in reported for step in steps) if reported else None,
     )

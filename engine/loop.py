@@ -153,6 +153,8 @@ class Engine:
         QueueFull.
         """
         ids = self._checked(prompt_ids, "a prompt")
+        if params.n > self._config.max_waiting:
+            raise InvalidRequest(f"n must be at most {self._config.max_waiting}, not {params.n}")
         if type(priority) is not int or priority < 0:
             raise InvalidRequest(f"priority must be 0 (most urgent) or more, not {priority!r}")
         total = (prefix.total if prefix else 0) + len(ids) + params.max_tokens
