@@ -17,7 +17,7 @@ from engine.api import AsyncEngine
 from engine.scripted import ScriptedModel
 from engine.weights.load import LoadedModel, load_model
 from gameserver.game import GameServer
-from gameserver.http.console import LOOPBACK, Console, Prompt
+from gameserver.http.console import Console, Prompt
 from gameserver.http.listener import Listener, authority, bind
 from gameserver.loop_lag import LoopLag
 from gameserver.protocol import PATH
@@ -93,9 +93,7 @@ class Application:
         for folder in self._packs:
             self.readiness.advance(f"Warming {folder.name}")
             await self.cast.open(folder, progress=self.readiness.advance)
-        self.game = GameServer(
-            self.cast, self._with_console_origin(settings), inspect=self._inspect
-        )
+        self.game = GameServer(self.cast, self._for_the_game(), inspect=self._inspect)
         await self.game.start()
         self.game_port = self.game.port
         self.readiness.state = "ready"
@@ -105,7 +103,6 @@ class Application:
         """Let players go, free everything. Safe to call however far `start` came; idempotent."""
         self.readiness.state = "draining"
         if self.game is not None:
-            await self.game.drain()
             await self.game.close()
         if self.cast is not None:
             await self.cast.close()
@@ -203,11 +200,13 @@ class Application:
         script = Path(spec.removeprefix(SCRIPT))
         return ScriptedModel.load(script, loaded.tokenizer, loaded.chat)
 
-    def _with_console_origin(self, settings: Settings) -> Settings:
-        """The console's page may connect to the game, under every name it can be reached by."""
-        hosts = {*LOOPBACK, settings.console_host}
-        own = tuple(f"http://{authority(host, self.console_port)}" for host in sorted(hosts))
-        return msgspec.structs.replace(settings, origins=(*settings.origins, *own))
+    def _for_the_game(self) -> Settings:
+        """Settings with the console where it really is: its page may connect to the game."""
+        settings = self.settings
+        own = f"http://{authority(settings.console_host, self.console_port)}"
+        return msgspec.structs.replace(
+            settings, console_port=self.console_port, origins=(*settings.origins, own)
+        )
 
 
 async def _in_thread(work: Callable[[], Result]) -> Result:

@@ -128,7 +128,8 @@ class Chat:
                 for change in payload["changes"]:
                     self._presence(change)
             case "player.said" if payload["player"] != self._visitor.player:
-                speaker = self._room.players.get(payload["player"], payload["player"])
+                player = payload["player"]
+                speaker = self._room.players.get(player) or str(player)
                 self._line(speaker, payload["text"], "cyan", private=private)
             case "npc.turn.start":
                 turns[payload["turn"]] = Turn(payload["npc"])

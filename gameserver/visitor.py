@@ -11,6 +11,7 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.typing import Subprotocol
 
 from gameserver.protocol import PATH, SUBPROTOCOL
 
@@ -70,7 +71,7 @@ class Visitor:
         address = url if re.search(r"://[^/]+/.", url) else url.rstrip("/") + PATH
         try:
             async with connect(
-                address, subprotocols=[SUBPROTOCOL], compression=None, proxy=None
+                address, subprotocols=[Subprotocol(SUBPROTOCOL)], compression=None, proxy=None
             ) as socket:
                 visitor = cls(socket)
                 hello = await visitor._expect("hello")

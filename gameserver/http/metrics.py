@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 #: Rendering is work of the event loop; scrapers that come more often share one text.
 KEEP_S = 1.0
 
-#: Gauges that only ever grow. Everything else may fall.
+#: Figures that only ever grow; all others may fall too.
 COUNTERS = frozenset(
     {
         "prefill_tokens_computed",
@@ -24,11 +24,29 @@ COUNTERS = frozenset(
         "requests_cancelled",
         "requests_failed",
         "requests_refused",
+        "connections_opened",
+        "handshakes_refused",
+        "sessions_begun",
+        "sessions_ended",
+        "turns_started",
+        "frames_in",
+        "frames_out",
+        "bytes_in",
+        "bytes_out",
+        "deltas_out",
+        "chunks_out",
+        "duplicates",
+        "floods",
+        "gaps",
+        "stalled",
     }
 )
-#: Counters by cause: `errors_bad_json` becomes `errors_total{code="bad_json"}`. The protocol lists
-#: the codes, so labels stay bounded.
-LABELLED = re.compile(r"(errors|closes|turns_ended)_(\w+)")
+#: Counters kept by cause become one counter with a label: `errors_bad_json` is
+#: `errors_total{code="bad_json"}`. Causes are the protocol's own lists, so labels stay few.
+BY_CAUSE = re.compile(
+    r"(?P<errors>errors_(\w+))|(?P<closes>closes_(\d+))|(?P<http_responses>http_(\d+))"
+    r"|(?P<turns_ended>turns_(completed|interrupted|cancelled|failed|truncated|abandoned))"
+)
 
 
 class Metrics(Collector):
@@ -63,12 +81,12 @@ class Metrics(Collector):
         """One metric a figure; figures that differ by cause only share one."""
         labelled: dict[str, CounterMetricFamily] = {}
         for name, value in self._gauges().items():
-            if match := LABELLED.fullmatch(name):
-                family, code = match.groups()
+            if match := BY_CAUSE.fullmatch(name):
+                family = match.lastgroup or ""
                 metric = labelled.setdefault(
                     family, CounterMetricFamily(f"troupe_{family}", _help(family), labels=["code"])
                 )
-                metric.add_metric([code], value)
+                metric.add_metric([name.partition("_")[2]], value)
             elif name in COUNTERS:
                 yield CounterMetricFamily(f"troupe_{name}", _help(name), value=value)
             else:

@@ -124,12 +124,17 @@ def test_the_page_loads_nothing_from_elsewhere_and_never_parses_text_as_markup()
 
 
 def test_metrics_are_typed_labelled_by_cause_and_rendered_at_most_once_a_second() -> None:
-    figures, now = {"blocks_free": 7.0, "steps": 3.0, "errors_bad_json": 2.0}, [0.0]
+    figures = {"blocks_free": 7.0, "steps": 3.0, "errors_bad_json": 2.0, "closes_1000": 1.0}
+    figures |= {"turns_completed": 5.0, "turns_running": 1.0}
+    now = [0.0]
     metrics = Metrics(lambda: figures, clock=lambda: now[0])
     families = {f.name: f for f in text_string_to_metric_families(metrics.render().decode())}
     assert families["troupe_blocks_free"].type == "gauge"
     assert families["troupe_steps"].type == "counter"
-    assert [s.labels for s in families["troupe_errors"].samples] == [{"code": "bad_json"}]
+    assert families["troupe_turns_running"].type == "gauge"
+    for family, code in (("errors", "bad_json"), ("closes", "1000"), ("turns_ended", "completed")):
+        (sample,) = families[f"troupe_{family}"].samples
+        assert sample.labels == {"code": code}
     figures["steps"] = 4.0
     now[0] = 0.9
     assert b"troupe_steps_total 3.0" in metrics.render()
