@@ -11,7 +11,7 @@ from engine.models.config import ModelConfig
 from engine.plan import ForwardBatch
 from kernels.cpu.attention import PagedAttention
 from kernels.cpu.linear import PackedLinear
-from kernels.reference import rms_norm, rope, rope_tables, silu_gate, store_kv
+from kernels.reference import rms_norm, rope, rope_tables, store_kv
 
 if TYPE_CHECKING:
     from engine.weights.checkpoint import Checkpoint
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """Weights of one layer, products that read the same input fused."""
+    """Weights of one layer. Q, K and V are one product; the activation is folded into the others."""
 
     attention_norm: torch.Tensor
     qkv: PackedLinear
@@ -28,7 +28,8 @@ class _Layer:
     k_norm: torch.Tensor | None
     output: PackedLinear
     ffn_norm: torch.Tensor
-    gate_up: PackedLinear
+    gate: PackedLinear
+    up: PackedLinear
     down: PackedLinear
 
 
@@ -116,8 +117,10 @@ class Decoder:
             else:
                 qk = rope(qkv[:, : heads + kv_heads], cos, sin)
             store_kv(keys, values, batch.slots, qk[:, heads:], qkv[:, heads + kv_heads :])
-            x = x + layer.output(attention(qk[:, :heads], keys, values).to(x.dtype))
-            x = x + layer.down(silu_gate(layer.gate_up(rms_norm(x, layer.ffn_norm, eps))))
+            attended = attention(qk[:, :heads], keys, values).to(x.dtype)
+            x = layer.output.plus(attended, x)
+            normed = rms_norm(x, layer.ffn_norm, eps)
+            x = layer.down.plus(layer.up.times(normed, layer.gate.silu(normed)), x)
         wanted = rms_norm(x[batch.logit_rows], self._norm, eps)
         return self._head(wanted).float()
 
@@ -146,18 +149,15 @@ class _Weights:
             k_norm=self.tensor(k_norm, config.head_dim) if normed else None,
             output=self.linear([f"{prefix}.self_attn.o_proj"], config.hidden, inner),
             ffn_norm=self.tensor(f"{prefix}.post_attention_layernorm.weight", config.hidden),
-            gate_up=self.linear(
-                [f"{prefix}.mlp.{part}_proj" for part in ("gate", "up")],
-                2 * config.ffn,
-                config.hidden,
-            ),
+            gate=self.linear([f"{prefix}.mlp.gate_proj"], config.ffn, config.hidden),
+            up=self.linear([f"{prefix}.mlp.up_proj"], config.ffn, config.hidden),
             down=self.linear([f"{prefix}.mlp.down_proj"], config.hidden, config.ffn),
         )
 
     def linear(self, names: list[str], rows: int, columns: int) -> PackedLinear:
         """The projections `names`, stacked: [rows, columns] together. Biases where the model has them."""
         weight = torch.cat([self._checkpoint.tensor(f"{name}.weight") for name in names])
-        self._check(names[0], weight, (rows, columns))
+        self._check(" + ".join(f"{name}.weight" for name in names), weight, (rows, columns))
         bias = None
         if f"{names[0]}.bias" in self._checkpoint:
             bias = torch.cat([self._checkpoint.tensor(f"{name}.bias") for name in names])

@@ -1,8 +1,9 @@
 """Causal attention over a paged cache, as batched matrix products.
 
-The query heads that share a KV head become rows of one product, and the context is cut into tiles of fixed
-length, counted from its first token. So the sums behind a row's result have one order, whatever was computed
-beside it, however its prompt was cut into steps and wherever its KV lies: the result is the same to the bit.
+The query heads that share a KV head become rows of one product, and the context is cut into tiles
+of fixed length, counted from its first token. So the sums behind a row's result have one order,
+whatever was computed beside it, however its prompt was cut into steps and wherever its KV lies: the
+result is the same to the bit.
 """
 
 from collections.abc import Sequence
@@ -12,10 +13,11 @@ import torch
 
 from kernels.reference import SpanLike
 
-#: Tokens of context per product. Long enough to be worth a call, short enough for BLAS to sum in one go.
-_TILE = 256
-#: The last tile is padded to a multiple of this, and rows to a multiple of the next: sizes at which BLAS
-#: computes each element in the same way.
+#: Tokens of context per sum. BLAS libraries split longer sums in ways that depend on the length;
+#: 192 is the shortest block of those seen.
+_TILE = 192
+#: The last tile is padded to a multiple of this, and rows to a multiple of the next: sizes at which
+#: BLAS computes each element in the same way.
 _COLUMN_STEP = 64
 _ROW_STEP = 4
 #: Query rows per product; bounds the scores held at once, which stay in the second-level cache.
@@ -23,71 +25,70 @@ _QUERY_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Tile:
-    """`width` tokens of context from `first`, a slot of the cache or, if `gathered`, a place in the copies."""
+class _Piece:
+    """`width` consecutive tokens of context from `first`, which is a slot of the cache or, if
+    `copied`, a place in the copies.
+    """
 
     first: int
     width: int
-    gathered: bool
+    copied: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """Query rows [start, end) that see `visible` tokens at most, the first of them `end - start - 1` fewer."""
+    """Query rows [start, end), of which the last sees `visible` tokens and each other one fewer."""
 
     start: int
     end: int
     visible: int
-    tiles: tuple[_Tile, ...]
-
-    @property
-    def columns(self) -> int:
-        """Width of the scores, padding included."""
-        return sum(tile.width for tile in self.tiles)
+    tiles: tuple[_Piece, ...]
+    stretches: tuple[_Piece, ...]  # the same context with tiles that follow one another joined
+    columns: int  # width of the scores, padding included
 
 
 class PagedAttention:
     """Attention for the spans of one batch; planned once, used by every layer."""
 
     def __init__(self, spans: Sequence[SpanLike], heads: int, kv_heads: int, head_dim: int) -> None:
-        self._kv_heads, self._group, self._dim = kv_heads, heads // kv_heads, head_dim
+        self._group = heads // kv_heads
         self._scale = head_dim**-0.5
-        self._gather: list[int] = []
+        copies: list[int] = []
         self._items: list[_Item] = []
         for span in spans:
-            tiles = self._cut(span)
+            tiles = _cut(span, copies)
             for start in range(span.start, span.end, _QUERY_ROWS):
                 end = min(start + _QUERY_ROWS, span.end)
-                visible = span.context - (span.end - end)
-                self._items.append(_Item(start, end, visible, _up_to(tiles, visible)))
-        self._gathered = torch.tensor(self._gather, dtype=torch.int64)
+                self._items.append(_item(start, end, span.context - (span.end - end), tiles))
+        self._copies = torch.tensor(copies, dtype=torch.int64)
         rows = max((item.end - item.start for item in self._items), default=0)
-        # Additive mask of an item's rightmost columns: row i sees column j ≤ i.
-        seen = torch.ones(rows, rows + _COLUMN_STEP, dtype=torch.bool).tril()
-        self._mask = torch.zeros(seen.shape).masked_fill(~seen, float("-inf"))
-        self._mask = self._mask.repeat_interleave(self._group, 0)
-        widest = max((self._product_rows(item) * item.columns for item in self._items), default=0)
-        self._scores = torch.empty(kv_heads * widest)
+        # Of an item's rightmost columns, row i sees columns 0 … i. Added to the scores.
+        hidden = torch.ones(rows, rows + _COLUMN_STEP, dtype=torch.bool).triu(1)
+        mask = torch.zeros(hidden.shape).masked_fill_(hidden, float("-inf"))
+        self._mask = mask.repeat_interleave(self._group, 0)
 
     def __call__(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         """Attend.
 
         Args:
             q: float32 [rows, heads, dim].
-            keys, values: float32 [kv_heads, slots, dim], one layer of the cache with the batch's own KV
-                stored already.
+            keys, values: float32 [kv_heads, slots, dim], one layer of the cache, in which the
+                batch's own KV is stored already.
 
         Returns:
             float32 [rows, heads · dim].
         """
-        rows, group, kv_heads, dim = q.shape[0], self._group, self._kv_heads, self._dim
-        folded = q.new_zeros(kv_heads, rows * group + _ROW_STEP, dim)
+        rows, group, kv_heads, dim = q.shape[0], self._group, keys.shape[0], q.shape[2]
+        # Items at the end borrow rows beyond it to fill up a product.
+        folded = q.new_empty(kv_heads, rows * group + _ROW_STEP, dim)
+        folded[:, rows * group :] = 0
         inner = folded[:, : rows * group].view(kv_heads, rows, group, dim)
         torch.mul(q.view(rows, kv_heads, group, dim).transpose(0, 1), self._scale, out=inner)
         out = torch.empty_like(folded)
-        copies = keys.index_select(1, self._gathered), values.index_select(1, self._gathered)
+        sources = keys, keys.index_select(1, self._copies)
+        sinks = values, values.index_select(1, self._copies)
         for item in self._items:
-            self._attend(item, folded, out, keys, values, *copies)
+            self._attend(item, folded, out, sources, sinks)
         result = out[:, : rows * group].view(kv_heads, rows, group, dim)
         return result.transpose(0, 1).reshape(rows, -1)
 
@@ -96,77 +97,82 @@ class PagedAttention:
         item: _Item,
         folded: torch.Tensor,
         out: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        key_copies: torch.Tensor,
-        value_copies: torch.Tensor,
+        keys: tuple[torch.Tensor, torch.Tensor],
+        values: tuple[torch.Tensor, torch.Tensor],
     ) -> None:
-        """One item. Rows borrowed from the right to fill up a product are computed with the wrong context;
-        their own items come later and write over them.
+        """Compute one item's rows of `out`; `keys`, `values` are (cache, copies).
+
+        Rows borrowed from the right to fill up a product are computed with the wrong context; the
+        items they belong to come later and write over them.
         """
-        first, rows = item.start * self._group, self._product_rows(item)
+        first, own = item.start * self._group, (item.end - item.start) * self._group
+        rows = _round_up(own, _ROW_STEP)
         queries, result = folded[:, first : first + rows], out[:, first : first + rows]
-        columns = item.columns
-        scores = self._scores[: self._kv_heads * rows * columns].view(self._kv_heads, rows, columns)
+        scores = queries.new_empty(folded.shape[0], rows, item.columns)
         at = 0
-        for tile in item.tiles:
-            source = key_copies if tile.gathered else keys
-            context = source.narrow(1, tile.first, tile.width).transpose(1, 2)
-            torch.bmm(queries, context, out=scores.narrow(2, at, tile.width))
-            at += tile.width
-        own = item.end - item.start
-        sure = item.visible - own
-        scores[:, : own * self._group, sure:] += self._mask[: own * self._group, : columns - sure]
+        for piece in item.stretches:
+            context = keys[piece.copied].narrow(1, piece.first, piece.width)
+            torch.bmm(queries, context.transpose(1, 2), out=scores.narrow(2, at, piece.width))
+            at += piece.width
+        sure = item.visible - (item.end - item.start)
+        scores[:, :own, sure:] += self._mask[:own, : item.columns - sure]
         weights = scores.softmax(-1)
         at = 0
-        for tile in item.tiles:
-            source = value_copies if tile.gathered else values
-            context = source.narrow(1, tile.first, tile.width)
-            share = weights.narrow(2, at, tile.width)
+        for piece in item.tiles:
+            context = values[piece.copied].narrow(1, piece.first, piece.width)
+            share = weights.narrow(2, at, piece.width)
             if at:
                 result.baddbmm_(share, context)
             else:
                 torch.bmm(share, context, out=result)
-            at += tile.width
-
-    def _product_rows(self, item: _Item) -> int:
-        return _round_up((item.end - item.start) * self._group, _ROW_STEP)
-
-    def _cut(self, span: SpanLike) -> tuple[_Tile, ...]:
-        """Tiles of a span's context: in place where a whole tile lies in one run, copied elsewhere.
-
-        A tile that is not full is always copied: what follows it in the cache is somebody else's. It is
-        padded with its own last token, which the mask hides.
-        """
-        tiles: list[_Tile] = []
-        runs = iter(span.runs)
-        first, left = next(runs)
-        for start in range(0, span.context, _TILE):
-            length = min(_TILE, span.context - start)
-            if length == _TILE and left >= _TILE:
-                tiles.append(_Tile(first, _TILE, gathered=False))
-                first, left = first + _TILE, left - _TILE
-                continue
-            width = _round_up(length, _COLUMN_STEP)
-            tiles.append(_Tile(len(self._gather), width, gathered=True))
-            missing = length
-            while missing:
-                if not left:
-                    first, left = next(runs)
-                count = min(left, missing)
-                self._gather.extend(range(first, first + count))
-                first, left, missing = first + count, left - count, missing - count
-            self._gather.extend([self._gather[-1]] * (width - length))
-        return tuple(tiles)
+            at += piece.width
 
 
-def _up_to(tiles: tuple[_Tile, ...], visible: int) -> tuple[_Tile, ...]:
-    """The tiles that hold the first `visible` tokens, the last one no wider than it must be."""
+def _cut(span: SpanLike, copies: list[int]) -> tuple[_Piece, ...]:
+    """Tiles of a span's context: in place where a whole tile lies in one run, elsewhere copied by
+    adding their slots to `copies`.
+
+    A tile that is not full is always copied: what follows it in the cache is somebody else's. It is
+    padded with its own last token, which the mask hides.
+    """
+    tiles: list[_Piece] = []
+    runs = iter(span.runs)
+    first, left = next(runs)
+    for start in range(0, span.context, _TILE):
+        length = min(_TILE, span.context - start)
+        if length == _TILE and left >= _TILE:
+            tiles.append(_Piece(first, _TILE, copied=False))
+            first, left = first + _TILE, left - _TILE
+            continue
+        width = _round_up(length, _COLUMN_STEP)
+        tiles.append(_Piece(len(copies), width, copied=True))
+        missing = length
+        while missing:
+            if not left:
+                first, left = next(runs)
+            count = min(left, missing)
+            copies.extend(range(first, first + count))
+            first, left, missing = first + count, left - count, missing - count
+        copies.extend(copies[-1:] * (width - length))
+    return tuple(tiles)
+
+
+def _item(start: int, end: int, visible: int, tiles: tuple[_Piece, ...]) -> _Item:
+    """Rows that see the first `visible` tokens of a context cut into `tiles`."""
     full, rest = divmod(visible, _TILE)
-    if not rest:
-        return tiles[:full]
-    last = tiles[full]
-    return (*tiles[:full], _Tile(last.first, _round_up(rest, _COLUMN_STEP), last.gathered))
+    seen = list(tiles[:full])
+    if rest:
+        last = tiles[full]
+        seen.append(_Piece(last.first, _round_up(rest, _COLUMN_STEP), last.copied))
+    joined: list[_Piece] = []
+    for tile in seen:
+        before = joined[-1] if joined else None
+        if before and before.copied == tile.copied and before.first + before.width == tile.first:
+            joined[-1] = _Piece(before.first, before.width + tile.width, tile.copied)
+        else:
+            joined.append(tile)
+    columns = sum(tile.width for tile in seen)
+    return _Item(start, end, visible, tuple(seen), tuple(joined), columns)
 
 
 def _round_up(number: int, step: int) -> int:

@@ -8,34 +8,56 @@ _ROWS_HINT = 16
 
 
 class PackedLinear:
-    """y = x Wᵀ + b.
+    """y = x Wᵀ + b, alone or with what comes next folded in.
 
-    A row's result is the same to the bit whatever other rows are computed with it: oneDNN's kernels sum
-    each element in one order, except for a single row, which therefore is never computed alone.
-
-    Attributes:
-        rows: features out.
+    A row's result is the same to the bit whatever other rows are computed with it: oneDNN's kernels
+    sum each element in one order, except for a single row, which therefore is never computed alone.
+    What is folded in is computed in float32, before the one rounding to the weight's dtype.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         """Take over `weight` [out, in] and `bias` [out], both float32 or both bfloat16."""
-        self.rows = weight.shape[0]
         self._bias = bias
-        self._packed = torch.backends.mkldnn.is_available()
+        self._packed = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         self._weight = (
             torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_HINT) if self._packed else weight
         )
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Map `x` [rows, in] to [rows, out], in the weight's dtype."""
-        if x.shape[0] == 1:
-            return self._product(x.expand(2, -1).contiguous())[:1]
-        return self._product(x)
+        """Map `x` [rows, in] to y [rows, out], in the weight's dtype."""
+        return self._unary(x, "none")
 
-    def _product(self, x: torch.Tensor) -> torch.Tensor:
-        if self._packed:
-            result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
-                x, self._weight, self._bias, "none", [], ""
-            )
-            return result
-        return F.linear(x, self._weight, self._bias)
+    def silu(self, x: torch.Tensor) -> torch.Tensor:
+        """silu(y)."""
+        return self._unary(x, "swish")
+
+    def plus(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """y + `other` [rows, out]."""
+        return self._binary(x, other, "add")
+
+    def times(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """y · `other` [rows, out], element by element."""
+        return self._binary(x, other, "mul")
+
+    def _unary(self, x: torch.Tensor, then: str) -> torch.Tensor:
+        if not self._packed:
+            y = F.linear(x, self._weight, self._bias)
+            return F.silu(y) if then == "swish" else y
+        y = torch.ops.mkldnn._linear_pointwise(
+            _paired(x), self._weight, self._bias, then, [], ""
+        )
+        return y[: x.shape[0]]
+
+    def _binary(self, x: torch.Tensor, other: torch.Tensor, then: str) -> torch.Tensor:
+        if not self._packed:
+            y = F.linear(x, self._weight, self._bias)
+            return y + other if then == "add" else y * other
+        y = torch.ops.mkldnn._linear_pointwise.binary(
+            _paired(x), _paired(other), self._weight, self._bias, then
+        )
+        return y[: x.shape[0]]
+
+
+def _paired(x: torch.Tensor) -> torch.Tensor:
+    """`x`, or two of its only row."""
+    return x.expand(2, -1).contiguous() if x.shape[0] == 1 else x
