@@ -1,12 +1,14 @@
 """One node from start to end: console, model, scenes, game port, and all of it back again."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +17,7 @@ import structlog
 
 from engine.api import AsyncEngine
 from engine.scripted import ScriptedModel
-from engine.weights.load import LoadedModel, load_model
+from engine.weights.load import LoadedModel, load_model, load_vocabulary
 from gameserver.game import GameServer
 from gameserver.http.console import Console, Prompt
 from gameserver.http.listener import Listener, authority, bind
@@ -26,12 +28,25 @@ from gameserver.settings import Settings
 from npc.cast import Cast
 
 SCRIPT = "script:"
+#: What loading a model reports, in words for people.
+STAGES = {
+    "download": "Fetching the model",
+    "unpack": "Unpacking the model",
+    "weights": "Loading the weights",
+}
 # Python hands the interpreter from thread to thread every 5 ms by default; a token that waits for
 # the engine's thread that long is late.
 SWITCH_INTERVAL_S = 0.0005
 
+# A download that is given up cleans up behind itself, if it can be told within this time.
+ABANDON_S = 3.0
+
 _log = structlog.get_logger("troupe.app")
 Result = TypeVar("Result")
+
+
+class _Abandoned(Exception):
+    """The start is given up; raised in the thread that loads."""
 
 
 class Application:
@@ -71,6 +86,7 @@ class Application:
         self._inspect = inspect
         self._lag = LoopLag()
         self._console: Listener | None = None
+        self._loader: threading.Thread | None = None
         self._stop = asyncio.Event()
 
     async def start(self) -> None:
@@ -102,6 +118,8 @@ class Application:
     async def stop(self) -> None:
         """Let players go, free everything. Safe to call however far `start` came; idempotent."""
         self.readiness.state = "draining"
+        if self._loader is not None:
+            await asyncio.to_thread(self._loader.join, ABANDON_S)
         if self.game is not None:
             await self.game.close()
         if self.cast is not None:
@@ -180,25 +198,49 @@ class Application:
         }
 
     async def _start_engine(self) -> AsyncEngine:
-        model = await _in_thread(self._load_model)
+        model = await self._in_thread(self._load_model)
         engine = AsyncEngine(model, self.settings.engine)
         await engine.start()
         return engine
 
     def _load_model(self) -> LoadedModel | ScriptedModel:
         """Runs in a thread of its own: it downloads and computes."""
-        spec = self.settings.model
-        loaded = load_model(
-            "default" if spec.startswith(SCRIPT) else spec,
+        spec, config = self.settings.model, self.settings.engine
+        if spec.startswith(SCRIPT):
+            words = load_vocabulary("default", data_dir=self._data_dir, progress=self._loading)
+            return ScriptedModel.load(Path(spec.removeprefix(SCRIPT)), words.tokenizer, words.chat)
+        return load_model(
+            spec,
             data_dir=self._data_dir,
-            numerics=self.settings.engine.numerics,
-            progress=self.readiness.advance,
-            threads=self.settings.engine.threads,
+            numerics=config.numerics,
+            progress=self._loading,
+            threads=config.threads,
         )
-        if not spec.startswith(SCRIPT):
-            return loaded
-        script = Path(spec.removeprefix(SCRIPT))
-        return ScriptedModel.load(script, loaded.tokenizer, loaded.chat)
+
+    def _loading(self, stage: str, done: int, total: int) -> None:
+        if self.readiness.state == "draining":
+            raise _Abandoned
+        self.readiness.advance(STAGES.get(stage, stage), done, total)
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        """Run blocking work in a daemon thread.
+
+        Unlike the loop's own pool it cannot hold up the end of the process, whatever it waits for.
+        """
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Result] = loop.create_future()
+
+        def run() -> None:
+            try:
+                settle = partial(done.set_result, work())
+            except BaseException as error:
+                settle = partial(done.set_exception, error)
+            with contextlib.suppress(RuntimeError):  # the loop is gone, and whoever waited too
+                loop.call_soon_threadsafe(lambda: None if done.done() else settle())
+
+        self._loader = threading.Thread(target=run, name="loader", daemon=True)
+        self._loader.start()
+        return await done
 
     def _for_the_game(self) -> Settings:
         """Settings with the console where it really is: its page may connect to the game."""
@@ -207,34 +249,3 @@ class Application:
         return msgspec.structs.replace(
             settings, console_port=self.console_port, origins=(*settings.origins, own)
         )
-
-
-async def _in_thread(work: Callable[[], Result]) -> Result:
-    """Run blocking work in a daemon thread.
-
-    Unlike the loop's own pool it cannot hold up the end of the process, whatever it waits for.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Result] = loop.create_future()
-
-    def settle(result: Result | None, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = work()
-        except BaseException as problem:
-            error = problem
-        try:
-            loop.call_soon_threadsafe(settle, result, error)
-        except RuntimeError:  # the loop is gone, and with it whoever waited
-            return
-
-    threading.Thread(target=run, name="loader", daemon=True).start()
-    return await done

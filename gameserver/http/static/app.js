@@ -272,9 +272,11 @@ class Playground {
     };
     document.addEventListener("keydown", (event) => {
       if (event.key === "Escape" && !$("door").open) this.interrupt();
-      if (event.altKey && /^[1-9]$/.test(event.key)) {
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (event.altKey && step) {
         event.preventDefault();
-        this.choose([...this.npcs.keys()][Number(event.key) - 1], true);
+        const ids = [...this.npcs.keys()];
+        this.choose(ids[(ids.indexOf(this.chosen) + step + ids.length) % ids.length], true);
       }
     });
     $("rename").onclick = () => {

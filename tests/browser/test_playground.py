@@ -1,0 +1,148 @@
+"""The playground: what a person sees when they walk into the tavern."""
+
+import re
+
+import pytest
+from playwright.async_api import Page, WebSocketRoute, expect
+
+from tests.browser.conftest import PATIENCE_MS, REPLY, Visit
+
+pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.asyncio(loop_scope="package")]
+expect.set_options(timeout=PATIENCE_MS)
+
+
+async def say(page: Page, text: str, npc: str = "mira") -> None:
+    await page.click(f'.person[data-npc="{npc}"]')
+    await page.fill("#text", text)
+    await page.press("#text", "Enter")
+
+
+async def test_two_browsers_see_each_other_and_hear_the_same_words(visit: Visit) -> None:
+    ada, bob = await visit("Ada", query="?instance=two"), await visit("Bob", query="?instance=two")
+    await expect(ada.locator(".guest")).to_have_text([re.compile("Ada"), re.compile("Bob")])
+    await say(ada, "Any rumours?")
+    # It appears while it is spoken: over Mira's head, and on both pages.
+    bubble = bob.locator('.bubble[data-npc="mira"]:not(.said)')
+    await expect(bubble).to_contain_text("green light")
+    for page in (ada, bob):
+        line = page.locator(".line.npc:has(.ttft)").last
+        await expect(line.locator(".words")).to_have_text(REPLY)
+        await expect(line.locator(".ttft")).to_have_text(re.compile(r"first token \d+ ms"))
+        await expect(line.locator(".cached")).to_have_text(re.compile(r"\d+/\d+ cached"))
+    await expect(bob.locator(".line:not(.npc) .words")).to_have_text("Any rumours?")
+
+
+async def test_interrupt_stops_the_speech_for_everybody(visit: Visit) -> None:
+    ada, bob = (
+        await visit("Ada", query="?instance=stop"),
+        await visit("Bob", query="?instance=stop"),
+    )
+    await say(ada, "Tell me a long story.")
+    await expect(bob.locator(".bubble:not(.said)")).to_contain_text("There is")
+    await bob.click("#interrupt")
+    for page in (ada, bob):
+        line = page.locator('.line[data-status="interrupted"] .words')
+        await expect(line).to_contain_text("There is")
+        assert REPLY.startswith(await line.inner_text())
+        assert len(await line.inner_text()) < len(REPLY)
+    assert await ada.locator('.line[data-status="interrupted"] .words').inner_text() == (
+        await bob.locator('.line[data-status="interrupted"] .words').inner_text()
+    )
+
+
+async def test_a_whisper_stays_between_those_it_names(visit: Visit) -> None:
+    ada = await visit("Ada", query="?instance=quiet")
+    bob = await visit("Bob", query="?instance=quiet")
+    eve = await visit("Eve", query="?instance=quiet")
+    await expect(ada.locator(".guest")).to_have_count(3)
+    await ada.check("#whisper")
+    await ada.click('#confidants button:text-is("Bob")')
+    await say(ada, "What is in room seven?")
+    for page in (ada, bob):
+        await expect(page.locator(".line.npc:has(.whisper-tag):has(.ttft) .words")).to_have_text(
+            REPLY
+        )
+    assert await eve.locator(".line:has(.whisper-tag)").count() == 0
+    assert await eve.get_by_text("What is in room seven?").count() == 0
+
+
+async def test_names_and_lines_are_text_never_markup(visit: Visit) -> None:
+    name = "<b onclick=alert(1)>Mallory"
+    page = await visit(name, query="?instance=markup")
+    await expect(page.locator(".guest span")).to_have_text(f"{name} (you)")
+    line = '<img src="x" onerror="document.title=1"><script>document.title=2</script>'
+    await say(page, line)
+    await expect(page.locator(".line.own .words")).to_have_text(line)
+    assert await page.locator(".lines img, .lines script, .guests b").count() == 0
+    assert "Troupe" in await page.title()
+
+
+async def test_everything_works_from_the_keyboard(visit: Visit) -> None:
+    page = await visit("Ada", query="?instance=keys")
+    await page.keyboard.press("Alt+ArrowDown")
+    second = page.locator(".person").nth(1)
+    await expect(second).to_have_attribute("aria-checked", "true")
+    await second.focus()
+    await page.keyboard.press("ArrowLeft")
+    await expect(page.locator(".person").nth(0)).to_be_focused()
+    await expect(page.locator(".person").nth(0)).to_have_attribute("aria-checked", "true")
+    await page.focus("#text")
+    await page.keyboard.type("Good evening!")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".bubble:not(.said)")).to_contain_text("There is")
+    await page.keyboard.press("Escape")
+    await expect(page.locator('.line[data-status="interrupted"]')).to_have_count(1)
+
+
+async def test_the_room_shows_everybody_and_who_has_a_quest(visit: Visit) -> None:
+    page = await visit("Ada", query="?instance=room")
+    names = await page.locator(".plate b").all_inner_texts()
+    assert "Mira" in names
+    assert len(set(names)) == len(names) >= 6
+    giver = page.locator(".person:has(.quest)")
+    await expect(giver).to_have_count(1)
+    await expect(giver).to_have_attribute("aria-label", re.compile("has a quest"))
+    drawings = await page.locator(".person .figure").evaluate_all(
+        "all => all.map(f => f.innerHTML)"
+    )
+    assert len(set(drawings)) == len(drawings)
+
+
+async def test_a_lost_connection_comes_back_by_itself_and_nothing_is_shown_twice(
+    visit: Visit,
+) -> None:
+    sockets: list[WebSocketRoute] = []
+
+    def through(socket: WebSocketRoute) -> None:
+        socket.connect_to_server()
+        sockets.append(socket)
+
+    async def tap(page: Page) -> None:
+        await page.route_web_socket(re.compile("/v1/ws"), through)
+
+    page = await visit("Ada", query="?instance=lost", prepare=tap)
+    await say(page, "Any rumours?")
+    await expect(page.locator(".line.npc:has(.ttft) .words")).to_have_text(REPLY)
+    await sockets[0].close(code=4441, reason="stalled")
+    await expect(page.locator("#connection")).not_to_have_attribute("data-state", "open")
+    await expect(page.locator("#connection")).to_have_attribute("data-state", "open")
+    assert len(sockets) == 2
+    await say(page, "Say that again?")
+    await expect(page.locator(".line.npc:has(.ttft) .words")).to_have_text([REPLY, REPLY])
+    await expect(page.locator(".line.own .words")).to_have_text(["Any rumours?", "Say that again?"])
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (768, 1024), (1920, 1080)])
+async def test_nothing_is_out_of_reach_on_any_screen(visit: Visit, width: int, height: int) -> None:
+    page = await visit("Ada", width=width, height=height, query="?instance=small")
+    overflow = "document.documentElement.scrollWidth > innerWidth"
+    assert not await page.evaluate(overflow)
+    for wanted in ("#text", "#send", "#connection", *(".person",)):
+        box = await page.locator(wanted).first.bounding_box()
+        assert box is not None
+        assert box["x"] >= -1
+        assert box["x"] + box["width"] <= width + 1
+        assert box["y"] + box["height"] <= height + 1
+    for index in range(await page.locator(".person").count()):
+        await page.locator(".person").nth(index).click()
+        await expect(page.locator(".person").nth(index)).to_have_attribute("aria-checked", "true")
