@@ -1,0 +1,236 @@
+"""One NPC in one running scene: what it has heard, and its next words."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.api import AsyncEngine, Ticket
+from engine.errors import ContextExceeded
+from engine.outputs import RequestOutput
+from engine.params import SamplingParams
+from engine.prefixes import Prefix
+from npc.persona import Persona
+from npc.prompt import MAX_SPEAKER, PromptWriter, Utterance, stops
+from npc.settings import ReplySettings
+from npc.transcript import Audience, Entry, Line, Transcript
+
+__all__ = ["Dialogue", "Line", "TurnRequest"]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """An order to speak.
+
+    Attributes:
+        turn: its id.
+        line: what is answered.
+        audience: players who will hear the answer; None: everybody in the scene.
+        prefill: words the answer begins with. The engine goes on after them; they are not part of
+            its output.
+    """
+
+    turn: str
+    line: Line
+    audience: Audience = None
+    prefill: str = ""
+
+
+class Dialogue:
+    """What one NPC hears and says in one running scene.
+
+    Attributes:
+        persona: who it is.
+        greeting: its authored first line, which needs no model; "" for none.
+    """
+
+    def __init__(
+        self,
+        persona: Persona,
+        prefix: Prefix,
+        stream: str,
+        engine: AsyncEngine,
+        writer: PromptWriter,
+        settings: ReplySettings,
+        others: tuple[str, ...] = (),
+    ) -> None:
+        """
+        Args:
+            prefix: scene and persona, warm.
+            stream: id of the running scene.
+            others: names of the NPCs around, for whom this one must not speak.
+        """
+        self.persona = persona
+        self.greeting = persona.greeting
+        self._prefix = prefix
+        self._stream = stream
+        self._engine = engine
+        self._writer = writer
+        self._settings = settings
+        self._others = others
+        self._transcript = Transcript(settings.transcript_lines, settings.circles)
+        # Where the history of each audience begins, so that it begins there again next time.
+        self._begins: OrderedDict[Audience, tuple[int, int]] = OrderedDict()
+
+    def check(self, text: str) -> None:
+        """Raise `ContextExceeded` if a line is too long to be answered."""
+        limit = min(self._settings.line_tokens, self._room - self._writer.frame - MAX_SPEAKER)
+        actual = self._writer.length(text)
+        if actual > limit:
+            raise ContextExceeded(limit, actual, "the line")
+
+    def hear(self, line: Line) -> None:
+        """Take in a line that wants no answer."""
+        self._transcript.add(line)
+
+    def begin(self, request: TurnRequest, on_output: Callable[[RequestOutput], None]) -> Ticket:
+        """Have the engine answer a line, from all that was heard up to now. The line enters the
+        transcript if the engine takes the request.
+
+        Raises:
+            ContextExceeded, QueueFull, EngineStopped: nothing has changed.
+        """
+        newest = self._utterance(request.line)
+        entries = [
+            entry
+            for entry in self._transcript.told_to(request.audience)
+            if entry.line.id != request.line.id
+        ]
+        history = self._recent(request, entries, newest)
+        ids = self._writer.own(
+            self.persona,
+            [self._utterance(entry.line) for entry in history],
+            newest,
+            request.prefill,
+        )
+        ticket = self._engine.submit(
+            ids,
+            self._sampling({entry.line.name for entry in history} | {request.line.name}),
+            on_output=on_output,
+            prefix=self._prefix,
+            priority=self._settings.priorities.of(self.persona.kind),
+            salt=self._salt(request.audience),
+        )
+        self._transcript.add(request.line)
+        return ticket
+
+    def commit(self, request: TurnRequest, text: str, heard: int, status: str, ts: int) -> None:
+        """Remember what the NPC said.
+
+        Args:
+            text: the words that count, prefill included; "" if none do (yet, see `amend`).
+            heard: in how many chunks.
+            status: how the turn ended.
+            ts: wall clock, ms.
+        """
+        persona = self.persona
+        line = Line(
+            request.turn,
+            "npc",
+            persona.id,
+            persona.name,
+            persona.id,
+            text,
+            ts,
+            request.audience,
+            heard,
+            status,
+        )
+        self._transcript.add(line, answers=request.line.id)
+
+    def amend(self, turn: str, text: str, heard: int) -> None:
+        """More or less of a finished turn was heard than thought; a forgotten turn stays so."""
+        self._transcript.amend(turn, text, heard)
+
+    def history(
+        self, *, player: str, before: str | None, limit: int
+    ) -> tuple[list[Line], str | None]:
+        """A page of what a player may see, oldest first.
+
+        Args:
+            before: id of the line after the page; None for the newest page. An unknown or
+                forgotten one gives an empty page.
+            limit: most lines, at least 1.
+
+        Returns:
+            The lines, and `before` of the page before this one: None at the beginning.
+        """
+        lines = self._transcript.seen_by(player)
+        if before is not None:
+            ends = [at for at, line in enumerate(lines) if line.id == before]
+            lines = lines[: ends[0]] if ends else []
+        page = lines[max(0, len(lines) - limit) :]
+        return page, page[0].id if len(page) < len(lines) else None
+
+    @property
+    def _room(self) -> int:
+        """Tokens that the own part of a prompt may have."""
+        return self._engine.max_model_len - self._prefix.total - self._max_tokens
+
+    @property
+    def _max_tokens(self) -> int:
+        engine = self._engine
+        return engine.scripted_length if engine.scripted else self._settings.max_tokens
+
+    def _recent(self, request: TurnRequest, entries: list[Entry], newest: Utterance) -> list[Entry]:
+        """The entries that fit the prompt; the beginning moves in hops.
+
+        Raises:
+            ContextExceeded: not even the newest line does.
+        """
+        writer, settings = self._writer, self._settings
+        # Arrival, frames and the opening of the reply take three frames at most.
+        needed = len(newest.ids) + writer.length(request.prefill) + 3 * writer.frame
+        if needed > self._room:
+            raise ContextExceeded(self._room, needed, "the line")
+        budget = min(settings.history_tokens, self._room - needed)
+        begin = self._begins.get(request.audience, (-1, 0))
+        kept = [entry for entry in entries if entry.place >= begin]
+        costs = [len(self._utterance(e.line).ids) + writer.frame for e in kept]
+        if sum(costs) <= budget:
+            return kept
+        total, start = sum(costs), 0
+        goal = min(budget, int(settings.history_tokens * settings.history_kept))
+        # A talk begins with somebody else's line, never in the middle of a turn.
+        while start < len(kept) and (total > goal or self._is_own(kept[start].line)):
+            total -= costs[start]
+            start += 1
+        if start < len(kept):
+            self._begins[request.audience] = kept[start].place
+            self._begins.move_to_end(request.audience)
+            if len(self._begins) > self._settings.circles:
+                self._begins.popitem(last=False)
+        return kept[start:]
+
+    def _utterance(self, line: Line) -> Utterance:
+        if self._is_own(line):
+            return self._writer.spoken(line.text)
+        return self._writer.heard(line.name, line.text)
+
+    def _is_own(self, line: Line) -> bool:
+        """Whether the NPC said it, by itself or because the game made it."""
+        return line.kind != "player" and line.who == self.persona.id
+
+    def _sampling(self, speakers: set[str]) -> SamplingParams:
+        if self._engine.scripted:  # an exact stream is what a script is for
+            return SamplingParams(max_tokens=self._max_tokens)
+        settings = self._settings
+        names = sorted({self.persona.name, *self._others, *speakers})
+        return SamplingParams(
+            max_tokens=settings.max_tokens,
+            min_tokens=1,  # an NPC that is asked says something
+            temperature=settings.temperature,
+            top_k=settings.top_k,
+            top_p=settings.top_p,
+            min_p=settings.min_p,
+            repetition_penalty=settings.repetition_penalty,
+            presence_penalty=settings.presence_penalty,
+            frequency_penalty=settings.frequency_penalty,
+            stop=settings.stop + stops(names),
+            sentence_after=settings.sentence_after,
+        )
+
+    def _salt(self, audience: Audience) -> str:
+        """Who may find whose history in the cache, and so learn from the time it takes."""
+        if audience is None:
+            return self._stream
+        return f"{self._stream}:{','.join(sorted(audience))}"

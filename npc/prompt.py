@@ -1,0 +1,147 @@
+"""The one place where words become a prompt.
+
+A prompt is read in this order, most lasting first, so that the engine finds as much of it as
+possible in its cache:
+
+    scene     what is true in the place                  one prefix for everybody in it
+    persona   who the NPC is, and examples of its talk   one prefix for each NPC
+    own part  what was said, the newest line last, and the opening of the reply
+
+All text is data. It is encoded with control tokens off and joined by concatenation; no template
+engine ever sees it. A line of a player stays one line that begins with that player's name, so that
+nobody can write a line for somebody else.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.chat import ChatFormat, Frame
+from engine.tokenizer import Tokenizer
+from npc.persona import Persona
+from scenes.pack import ScenePack
+
+#: Who speaks in the examples of a persona.
+STRANGER = "Guest"
+#: Opens a talk in which the NPC spoke first, for models that must hear somebody else before.
+ARRIVAL = "(Somebody comes in.)"
+#: Display names longer than this are cut.
+MAX_SPEAKER = 32
+_BREAKS = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_NOT_IN_NAMES = re.compile(r"[:\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+
+Role = Literal["user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """One line as the model reads it, without the frame around its turn.
+
+    Attributes:
+        role: "assistant" for the NPC's own words, "user" for everything it hears.
+        ids: tokens of the line.
+    """
+
+    role: Role
+    ids: tuple[int, ...]
+
+
+class PromptWriter:
+    """Writes prompts for one model."""
+
+    def __init__(self, tokenizer: Tokenizer, chat: ChatFormat) -> None:
+        self._tokenizer = tokenizer
+        self._chat = chat
+        self._break = tuple(tokenizer.encode("\n"))
+        #: Most tokens that the frame around a turn takes.
+        self.frame = max(len(f.open) + len(f.close) for f in (chat.user, chat.assistant))
+
+    def scene(self, pack: ScenePack, people: Iterable[Persona]) -> list[int]:
+        """Tokens of what everybody in a scene knows: the lore, and who is there."""
+        present = "; ".join(f"{person.name}, {person.role}" for person in people)
+        frame = self._chat.system or self._chat.user
+        text = f"{pack.text}\n\nPeople here: {present}."
+        return [*self._chat.begin, *frame.open, *self._tokenizer.encode(text)]
+
+    def persona(self, persona: Persona) -> list[int]:
+        """Tokens that follow the scene's and make the model this NPC."""
+        parts = [f"You are {persona.name}, {persona.role}. {persona.voice}"]
+        if persona.knows:
+            facts = "\n".join(f"- {fact}" for fact in persona.knows)
+            parts.append(f"{persona.name} knows:\n{facts}")
+        parts.append(f"Answer as {persona.name}, in one or two short sentences.")
+        ids = self._tokenizer.encode("\n\n" + "\n\n".join(parts))
+        if self._chat.system:
+            ids += self._chat.system.close
+        else:  # the first line heard is in the same turn
+            ids += self._tokenizer.encode("\n\n")
+        examples: list[Utterance] = []
+        for example in persona.examples:
+            examples.append(self.heard(STRANGER, example.player))
+            examples.append(self.spoken(example.npc))
+        return ids + self._turns(examples, opened=self._chat.system is None)
+
+    def own(
+        self, persona: Persona, history: Sequence[Utterance], newest: Utterance, prefill: str = ""
+    ) -> list[int]:
+        """Tokens that follow the persona's and ask for its next words.
+
+        Args:
+            history: earlier lines, oldest first.
+            newest: the line to answer.
+            prefill: the first words of the answer.
+        """
+        opened = self._chat.system is None and not persona.examples
+        ids = self._turns([*history, newest], opened=opened)
+        return [*ids, *self._chat.assistant.open, *self._tokenizer.encode(prefill)]
+
+    def heard(self, name: str, text: str) -> Utterance:
+        """A line of somebody else."""
+        line = f"{speaker(name)}: {_BREAKS.sub(' ', text)}"
+        return Utterance("user", tuple(self._tokenizer.encode(line)))
+
+    def spoken(self, text: str) -> Utterance:
+        """The NPC's own words."""
+        return Utterance("assistant", tuple(self._tokenizer.encode(text)))
+
+    def length(self, text: str) -> int:
+        """Tokens of a text."""
+        return len(self._tokenizer.encode(text))
+
+    def _turns(self, utterances: Sequence[Utterance], *, opened: bool) -> list[int]:
+        """Tokens of closed turns, which alternate and begin with a user's; `opened` if that one's
+        frame is open already.
+        """
+        if utterances and utterances[0].role == "assistant":
+            arrival = Utterance("user", tuple(self._tokenizer.encode(ARRIVAL)))
+            utterances = [arrival, *utterances]
+        ids: list[int] = []
+        before: Role | None = None
+        for utterance in utterances:
+            if utterance.role == before:
+                ids += self._break
+            else:
+                if before is not None:
+                    ids += self._frame(before).close
+                if before is not None or not opened:
+                    ids += self._frame(utterance.role).open
+            ids += utterance.ids
+            before = utterance.role
+        if before is not None:
+            ids += self._frame(before).close
+        return ids
+
+    def _frame(self, role: Role) -> Frame:
+        return self._chat.user if role == "user" else self._chat.assistant
+
+
+def speaker(name: str) -> str:
+    """A display name as it may stand before a line: one short line without a colon."""
+    clean = " ".join(_NOT_IN_NAMES.sub(" ", name).split())[:MAX_SPEAKER].strip()
+    return clean or "Somebody"
+
+
+def stops(names: Iterable[str]) -> tuple[str, ...]:
+    """Strings at which a reply ends because the model goes on to speak for one of these."""
+    return tuple(dict.fromkeys(f"\n{speaker(name)}:" for name in names))

@@ -1,0 +1,47 @@
+"""How NPCs speak and how much they remember, each setting with the reason for its default."""
+
+from typing import Annotated
+
+import msgspec
+
+from npc.priority import Priorities
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Penalty = Annotated[float, msgspec.Meta(ge=0, le=2)]
+
+
+class ReplySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `replies:` section of the config file. Sampling suits the default model, of 135 million
+    parameters; a larger one takes more freedom well.
+    """
+
+    #: Longest reply in tokens: some seconds of speech, and small models ramble after that.
+    max_tokens: Count = 60
+    #: From here on a reply ends with its sentence, so that it is rarely cut in the middle of one.
+    sentence_after: Annotated[int, msgspec.Meta(ge=0)] = 20
+    temperature: Annotated[float, msgspec.Meta(ge=0)] = 0.6
+    top_k: Annotated[int, msgspec.Meta(ge=0)] = 40
+    top_p: Share = 0.9
+    min_p: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    #: Counts the prompt too, lore included: above 1 an NPC avoids the very names it should say.
+    repetition_penalty: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    #: These two count the reply alone and keep a small model from going round in circles.
+    presence_penalty: Penalty = 0.0
+    frequency_penalty: Penalty = 0.0
+    #: Speech is one paragraph; what small models write after it is lists and other speakers.
+    #: The names of others present always end a reply.
+    stop: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ("\n",)
+    #: Longest line in tokens.
+    line_tokens: Count = 1500
+    #: Most tokens of earlier talk in a prompt; older turns are left out of it.
+    history_tokens: Count = 1024
+    #: What is kept when that is full. Cutting rarely and much leaves the beginning of the prompt
+    #: the same for many turns, so that the engine finds it in its cache.
+    history_kept: Share = 0.5
+    #: Lines of one audience that an NPC of a running scene remembers at most.
+    transcript_lines: Count = 400
+    #: Whispering circles whose lines it remembers at most.
+    circles: Count = 64
+    #: Whose words are computed first.
+    priorities: Priorities = Priorities()

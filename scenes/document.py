@@ -1,0 +1,296 @@
+"""YAML that people write, read field by field; every complaint names file, line and field.
+
+PyYAML's safe loader builds the node tree and nothing else: values are taken from nodes here,
+because only nodes know their line.
+"""
+
+import difflib
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+import yaml
+
+#: Ids end up in messages, topics and file names.
+ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+#: A pack is text for a prompt of some thousand tokens; a larger file is a mistake or an attack.
+MAX_BYTES = 256 * 1024
+#: Deepest nesting; ours are three levels deep, and the parser recurses.
+MAX_DEPTH = 16
+_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+Scalar = str | bool | int | float
+
+
+class PackError(ValueError):
+    """A scene pack or persona cannot be used.
+
+    Attributes:
+        file: where the mistake is.
+        line: in which line, from 1; 0 if it concerns the whole file.
+        field: in which field, dotted from the top; "" if it concerns the whole file.
+        problem: what is wrong and what would be right.
+    """
+
+    def __init__(self, file: Path, line: int, field: str, problem: str) -> None:
+        self.file = file
+        self.line = line
+        self.field = field
+        self.problem = problem
+        place = f"{file}:{line}" if line else str(file)
+        super().__init__(f"{place}: {field}: {problem}" if field else f"{place}: {problem}")
+
+
+class Section:
+    """One YAML mapping that is being read.
+
+    Each reader takes one field; `finish` complains about fields that nobody took. A reader with a
+    default returns it if the field is absent, one without complains.
+    """
+
+    def __init__(self, file: Path, node: yaml.MappingNode, name: str = "") -> None:
+        self.file = file
+        self.line = _line(node)
+        self._name = name
+        self._fields: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        self._taken: set[str] = set()
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self._refuse(_line(key), "", "field names must be plain words")
+            if key.value in self._fields:
+                first = _line(self._fields[key.value][0])
+                self._refuse(_line(key), key.value, f"appears twice, first in line {first}")
+            self._fields[key.value] = (key, value)
+
+    def line_of(self, field: str) -> int:
+        """The line a field is in; the section's own if it is absent."""
+        return _line(self._fields[field][0]) if field in self._fields else self.line
+
+    def fail(self, field: str, problem: str, line: int = 0) -> NoReturn:
+        """Raise `PackError` about a field."""
+        self._refuse(line or self.line_of(field), field, problem)
+
+    def text(self, field: str, limit: int, default: str | None = None) -> str:
+        """Text of at most `limit` characters, trimmed, not empty."""
+        node = self._take(field, required=default is None)
+        if node is None:
+            return default or ""
+        return self._text(field, node, limit)
+
+    def name(self, field: str, limit: int) -> str:
+        """Text on one line without a colon, so that a prompt can put `name:` before a line."""
+        name = self.text(field, limit)
+        if "\n" in name or ":" in name:
+            self.fail(field, "must be on one line and without a colon")
+        return name
+
+    def id(self, field: str) -> str:
+        """An id: 1 to 64 letters, digits, `_`, `.` and `-`."""
+        value = self.text(field, 1000)
+        self.check_id(field, value)
+        return value
+
+    def check_id(self, field: str, value: str, line: int = 0) -> None:
+        """Complain unless `value` is an id."""
+        if not ID.fullmatch(value):
+            self.fail(field, f"{value[:80]!r} must be 1 to 64 of A-Z a-z 0-9 _ . -", line)
+
+    def choice(self, field: str, allowed: Collection[str]) -> str:
+        """One of a few words."""
+        value = self.text(field, 1000)
+        if value not in allowed:
+            self.fail(field, f"{value[:80]!r} must be one of {', '.join(allowed)}")
+        return value
+
+    def flag(self, field: str, default: bool) -> bool:
+        """true or false."""
+        node = self._take(field, required=False)
+        if node is None:
+            return default
+        value = _scalar(node)
+        if not isinstance(value, bool):
+            self.fail(field, f"must be true or false, not {_kind(node)}")
+        return value
+
+    def texts(self, field: str, most: int, limit: int) -> list[tuple[int, str]]:
+        """A list of texts, each with its line; absent means empty."""
+        return [
+            (_line(item), self._text(f"{field}[{at}]", item, limit))
+            for at, item in enumerate(self._items(field, most))
+        ]
+
+    def sections(self, field: str, most: int) -> list["Section"]:
+        """A list of mappings; absent means empty."""
+        found = []
+        for at, item in enumerate(self._items(field, most)):
+            name = f"{field}[{at}]"
+            if not isinstance(item, yaml.MappingNode):
+                self._refuse(_line(item), name, f"must be a mapping, not {_kind(item)}")
+            found.append(Section(self.file, item, self._path(name)))
+        return found
+
+    def scalars(self, field: str, most: int, limit: int) -> Mapping[str, Scalar]:
+        """A mapping of ids to texts, numbers and flags; absent means empty."""
+        node = self._take(field, required=False)
+        if node is None:
+            return {}
+        if not isinstance(node, yaml.MappingNode):
+            self.fail(field, f"must be a mapping, not {_kind(node)}")
+        if len(node.value) > most:
+            self.fail(field, f"has {len(node.value)} entries, the limit is {most}")
+        inner = Section(self.file, node, self._path(field))
+        found: dict[str, Scalar] = {}
+        for key, (key_node, value) in inner._fields.items():
+            inner.check_id(key[:80], key, _line(key_node))
+            known = _scalar(value)
+            if isinstance(known, str):
+                known = inner._text(key, value, limit)
+            elif known is None:
+                inner.fail(key, f"must be text, a number, true or false, not {_kind(value)}")
+            found[key] = known
+        return found
+
+    def finish(self) -> None:
+        """Complain about the first field that nobody asked for."""
+        for field in self._fields:
+            if field not in self._taken:
+                close = difflib.get_close_matches(field, self._taken, n=1)
+                hint = f"; did you mean {close[0]}?" if close else ""
+                known = ", ".join(sorted(self._taken))
+                self.fail(field, f"unknown field{hint} (known are {known})")
+
+    def _take(self, field: str, *, required: bool) -> yaml.Node | None:
+        self._taken.add(field)
+        if field in self._fields:
+            return self._fields[field][1]
+        if required:
+            self._refuse(self.line, field, "is missing")
+        return None
+
+    def _items(self, field: str, most: int) -> list[yaml.Node]:
+        node = self._take(field, required=False)
+        if node is None:
+            return []
+        if not isinstance(node, yaml.SequenceNode):
+            self.fail(field, f"must be a list, not {_kind(node)}")
+        if len(node.value) > most:
+            self.fail(field, f"has {len(node.value)} entries, the limit is {most}")
+        return list(node.value)
+
+    def _text(self, field: str, node: yaml.Node, limit: int) -> str:
+        value = _scalar(node)
+        if not isinstance(value, str):
+            # YAML reads `name: No` as false and `year: 1955` as a number.
+            quoted = "; put it in quotes" if isinstance(node, yaml.ScalarNode) else ""
+            self._refuse(_line(node), field, f"must be text, not {_kind(node)}{quoted}")
+        value = value.strip()
+        if not value:
+            self._refuse(_line(node), field, "is empty")
+        if len(value) > limit:
+            self._refuse(_line(node), field, f"has {len(value)} characters, the limit is {limit}")
+        if _UNSEEN.search(value):
+            self._refuse(_line(node), field, "contains a control character")
+        return value
+
+    def _path(self, field: str) -> str:
+        return f"{self._name}.{field}" if self._name and field else self._name or field
+
+    def _refuse(self, line: int, field: str, problem: str) -> NoReturn:
+        raise PackError(self.file, line, self._path(field), problem)
+
+
+def read_document(file: Path) -> Section:
+    """The top of a YAML file.
+
+    Raises:
+        PackError: the file is missing, too large, not UTF-8, not YAML, not one mapping, or uses
+            aliases or tags, which our files do not need and with which small files grow huge.
+    """
+    text = _read(file)
+    try:
+        _check_events(file, text)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        raise PackError(file, mark.line + 1 if mark else 0, "", f"not YAML: {problem}") from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise PackError(file, line, "", f"not YAML: {error.reason}") from error
+    if not isinstance(node, yaml.MappingNode):
+        kind = _kind(node) if node is not None else "nothing"
+        raise PackError(file, 1, "", f"must be a mapping of fields, not {kind}")
+    return Section(file, node)
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise PackError(file, 0, "", f"cannot be read: {error.strerror or error}") from error
+    if len(raw) > MAX_BYTES:
+        raise PackError(file, 0, "", f"is larger than {MAX_BYTES} bytes")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise PackError(file, line, "", "is not UTF-8 text") from error
+
+
+def _check_events(file: Path, text: str) -> None:
+    """Refuse what the composer would follow without asking; events come one by one."""
+    depth = documents = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        line = _line(event)
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise PackError(file, line, "", "anchors and aliases (& and *) are not allowed")
+        if tag := getattr(event, "tag", None):
+            raise PackError(file, line, "", f"tags are not allowed ({str(tag)[:80]})")
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        if documents > 1:
+            raise PackError(file, line, "", "holds more than one document")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise PackError(file, line, "", f"is nested deeper than {MAX_DEPTH} levels")
+
+
+def _line(node: yaml.Node | yaml.Event) -> int:
+    mark = node.start_mark
+    assert mark is not None  # text from a string always has marks
+    return int(mark.line) + 1
+
+
+def _kind(node: yaml.Node) -> str:
+    if isinstance(node, yaml.MappingNode):
+        return "a mapping"
+    if isinstance(node, yaml.SequenceNode):
+        return "a list"
+    value = str(node.value)[:40]
+    names = {"null": "nothing", "bool": f"the flag {value}", "timestamp": f"the date {value}"}
+    return names.get(node.tag.rpartition(":")[2], f"the number {value}")
+
+
+def _scalar(node: yaml.Node) -> Scalar | None:
+    """The value of a text, flag or number node; None for anything else."""
+    kind = node.tag.rpartition(":")[2]
+    if not isinstance(node, yaml.ScalarNode):
+        return None
+    if kind == "str":
+        return str(node.value)
+    if kind == "bool":
+        return node.value.lower() in ("yes", "true", "on")
+    try:
+        if kind == "int":
+            return int(node.value.replace("_", ""), 10)
+        if kind == "float":
+            return _finite(float(node.value.replace("_", "")))
+    except ValueError:  # octal, sexagesimal and .inf: nobody means them
+        return None
+    return None
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) <= 1e15 else None
