@@ -117,27 +117,33 @@ class Connection:
         message = None
         try:
             message = parse(frame, self._settings.limits)
-            if self._session is None:
-                self._identify(message)
-            elif message.t == "identify":
-                raise self._second_identify()
-            elif message.t == "bye":
-                self._close(Close.NORMAL, 0.0)
-            else:
-                answer, refusal = self._session.handle(message, received, wait_s)
-                self._answer(answer, refusal, message)
-        except Refusal as refusal:
-            re = message.id if message is not None else refusal.re
-            self._answer(refusal.encode(re), refusal, message)
-        except Exception:
-            _log.exception("a command failed")
-            refusal = Refusal(Code.INTERNAL, "the server made a mistake")
-            self._answer(refusal.encode(message.id if message else None), refusal, message)
-
-    def _answer(self, answer: bytes, refusal: Refusal | None, message: Message | None) -> None:
-        if refusal is None:
+            answer, refusal = self._respond(message, received, wait_s)
+        except Refusal as failure:
+            re = message.id if message is not None else failure.re
+            answer, refusal = failure.encode(re), failure
+        if refusal is not None:
+            self._refuse(refusal, answer, message)
+        elif answer:
             self._outbox.tell(answer)
-            return
+
+    def _respond(
+        self, message: Message, received: float, wait_s: float
+    ) -> tuple[bytes, Refusal | None]:
+        """Carry a message out. Returns its answer, and what that refuses; raises `Refusal` too."""
+        if self._session is None:
+            return self._identify(message), None
+        if message.t == "identify":
+            raise self._second_identify()
+        if message.t == "bye":
+            self._close(Close.NORMAL, 0.0)
+            return b"", None
+        try:
+            return self._session.handle(message, received, wait_s)
+        except Exception:
+            _log.exception("a command failed", type=message.t)
+            raise Refusal(Code.INTERNAL, "the server made a mistake") from None
+
+    def _refuse(self, refusal: Refusal, answer: bytes, message: Message | None) -> None:
         re = message.id if message is not None else refusal.re
         if refusal.unreadable and self._bad.add():
             refusal = Refusal(refusal.code, refusal.msg, close=Close.BAD_MESSAGES)
@@ -147,8 +153,8 @@ class Connection:
             self._house.tally[f"errors_{refusal.code}"] += 1
             self._outbox.tell(answer)
 
-    def _identify(self, message: Message) -> None:
-        """Begin the session, or refuse to."""
+    def _identify(self, message: Message) -> bytes:
+        """Begin the session: `welcome`. Raises `Refusal`."""
         if message.t != "identify":
             raise Refusal(Code.NOT_IDENTIFIED, "identify first")
         wish = message.read()
@@ -178,7 +184,7 @@ class Connection:
             resumed=False,
             resume_miss="this server keeps no sessions" if wish.resume is not None else None,
         )
-        self._outbox.tell(encode("welcome", welcome, re=message.id))
+        return encode("welcome", welcome, re=message.id)
 
     def _second_identify(self) -> Refusal:
         close = Close.BAD_MESSAGES if self._identified_twice else None

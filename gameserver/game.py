@@ -41,11 +41,12 @@ class GameServer:
     """Serves the scenes of a cast to players.
 
     Attributes:
-        prompts: of the latest turns by turn id, if they are to be inspected.
+        port: that is listened on; 0 before `start`.
     """
 
     def __init__(self, cast: Cast, settings: Settings, *, inspect: bool = False) -> None:
         """`inspect` keeps the prompts of the latest turns, players' words included."""
+        self.port = 0
         self._settings = settings
         self._engine = cast.engine
         self._tally: Counter[str] = Counter()
@@ -68,15 +69,8 @@ class GameServer:
 
     @property
     def prompts(self) -> Mapping[str, InspectedPrompt]:
-        """See the class."""
+        """Prompts of the latest turns by turn id, if they are to be inspected."""
         return self._prompts
-
-    @property
-    def port(self) -> int:
-        """The port that is listened on; after `start`."""
-        assert self._server is not None
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
 
     async def start(self) -> None:
         """Listen. Raises `OSError` if the port cannot be had."""
@@ -105,6 +99,7 @@ class GameServer:
             logger=logger,
             backlog=guards.backlog,
         )
+        self.port = self._server.sockets[0].getsockname()[1]
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
     async def drain(self) -> None:
@@ -112,6 +107,7 @@ class GameServer:
         assert self._server is not None
         self._world.draining = self._doorman.draining = True
         self._server.close(close_connections=False)
+        self._handshakes.turn_all_away()
         await self._until_silent(self._settings.flow.drain_s)
         self._world.close()
         await self._until_silent(_ENDING_S)

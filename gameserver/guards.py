@@ -56,6 +56,11 @@ class Handshakes:
         self._since[connection] = now
         return True
 
+    def turn_all_away(self) -> None:
+        """The server goes: nobody gets through any more."""
+        for connection in list(self._since):
+            connection.turn_away()
+
     def leave(self, connection: "GuardedConnection") -> None:
         """The upgrade is done, or the connection is gone."""
         self._since.pop(connection, None)
@@ -164,7 +169,8 @@ class GuardedConnection(ServerConnection):
         self._tally["handshakes_refused"] += 1
         self._turned_away = True
         self._handshakes.leave(self)
-        self.transport.write(_TURNED_AWAY)
+        if not self.protocol.eof_sent:  # else another answer is on its way already
+            self.transport.write(_TURNED_AWAY)
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:

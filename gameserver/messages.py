@@ -10,6 +10,7 @@ import msgspec
 Activity = Literal["idle", "listening", "thinking", "speaking", "busy"]
 Status = Literal["completed", "interrupted", "cancelled", "failed", "truncated", "abandoned"]
 Role = Literal["player", "observer"]
+Change = Literal["join", "leave", "away", "back", "update"]
 
 
 class Ack(msgspec.Struct, frozen=True):
@@ -127,7 +128,7 @@ class PresenceChange(msgspec.Struct, frozen=True):
     """Who came or went."""
 
     player: str
-    what: Literal["join", "leave", "away", "back", "update"]
+    what: Change
     meta: PresenceMeta
 
 

@@ -23,6 +23,7 @@ from gameserver.commands import (
 )
 from gameserver.floor import Cue, Floor, new_id, refusal_of
 from gameserver.messages import (
+    Change,
     Gap,
     History,
     NpcView,
@@ -301,7 +302,7 @@ class SceneActor:
 
     # What is shown
 
-    def _announce_presence(self, session: "Session", what: str, role: Role) -> None:
+    def _announce_presence(self, session: "Session", what: Change, role: Role) -> None:
         change = PresenceChange(session.player, what, PresenceMeta(session.name, role))
         self.stream.append("presence", Presence([change]))
 

@@ -15,7 +15,7 @@ from gameserver.protocol import PRIVATE, Code, Refusal, encode, now_ms
 from gameserver.scene_actor import SceneActor
 from gameserver.settings import Settings
 from gameserver.streams import Stream
-from gameserver.world import World
+from gameserver.world import World, stream_of
 
 _LAG = "lag"
 _PAUSE = "pause"
@@ -143,19 +143,17 @@ class Session:
         return _reply(message, "ack", Ack(), actor)
 
     def _join(self, command: c.SceneJoin, re: int | None) -> bytes:
-        actor = self._world.enter(command.scene, command.instance)
-        stream = actor.stream.id
+        stream = stream_of(command.scene, command.instance)
         limit = self._limits.scenes_per_session
         if stream not in self._scenes and len(self._scenes) >= limit:
             raise Refusal(Code.FORBIDDEN, "too many scenes at once", limit=limit, actual=limit + 1)
+        actor = self._world.enter(command.scene, command.instance)
         joined = actor.join(self, command, re)
         self._scenes[stream] = actor
         return joined
 
     def _leave(self, message: c.Message, command: c.SceneLeave) -> bytes:
-        named = command.scene
-        if named is not None and command.instance is not None:
-            named = f"{named}.{command.instance}"
+        named = command.scene and stream_of(command.scene, command.instance)
         actor = self._scene(message, named)
         actor.leave(self)
         del self._scenes[actor.stream.id]

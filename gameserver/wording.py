@@ -27,7 +27,7 @@ def clean_line(text: str, limit: int, field: str = "text") -> str:
         raise Refusal(Code.BAD_FIELD, f"{field} contains NUL", unreadable=True)
     cleaned = _DROPPED.sub("", text)
     if not cleaned.strip():
-        raise Refusal(Code.BAD_FIELD, f"{field} is empty", unreadable=True)
+        raise Refusal(Code.BAD_FIELD, f"{field} is empty")
     return cleaned
 
 

@@ -67,7 +67,7 @@ class World:
         pack = self._cast.scenes.get(scene)
         if pack is None:
             raise Refusal(Code.NO_SCENE, f"there is no scene {scene!r}")
-        stream_id = scene if instance is None else f"{scene}.{instance}"
+        stream_id = stream_of(scene, instance)
         actor = self.actors.get(stream_id)
         if actor is not None:
             return actor
@@ -116,3 +116,8 @@ class World:
             "turns_running": sum(floor.answer is not None for floor in floors),
             "lines_waiting": sum(floor.waiting for floor in floors),
         }
+
+
+def stream_of(scene: str, instance: str | None) -> str:
+    """The stream id of a pack's scene, or of an instance of it."""
+    return scene if instance is None else f"{scene}.{instance}"

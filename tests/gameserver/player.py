@@ -5,6 +5,7 @@ import json
 from typing import Any, Self
 
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 from gameserver.game import GameServer
 from tests.gameserver.stage import SCENE
@@ -18,6 +19,7 @@ class Player:
     def __init__(self, socket: ClientConnection, name: str) -> None:
         self.socket = socket
         self.name = name
+        self.stream: str | None = None
         self.log: list[Message] = []
         self._read = 0
         self._last_id = 0
@@ -37,7 +39,7 @@ class Player:
         """Connect, identify, and join a scene."""
         player = await cls.dial(server, name)
         await player.identify()
-        await player.ask("scene.join", {"scene": scene, **wish})
+        player.stream = (await player.ask("scene.join", {"scene": scene, **wish})).get("st")
         return player
 
     async def identify(self, **wish: Any) -> Message:
@@ -59,9 +61,9 @@ class Player:
     async def ask(
         self, t: str, d: Message | None = None, *, st: str | None = None, id: int | None = None
     ) -> Message:
-        """Send a command and return its answer."""
+        """Send a command, about the scene that was entered, and return its answer."""
         self._last_id = id if id is not None else self._last_id + 1
-        await self.send(t, d, st=st, id=self._last_id)
+        await self.send(t, d, st=st or self.stream, id=self._last_id)
         wanted = self._last_id
         while True:
             message = await self.receive()
@@ -95,9 +97,11 @@ class Player:
     async def closed(self, seconds: float = 5.0) -> int | None:
         """Read to the end; returns the close code."""
         async with asyncio.timeout(seconds):
-            async for raw in self.socket:
-                self.log.append(json.loads(raw))
-        return self.socket.close_code
+            try:
+                while True:
+                    self.log.append(json.loads(await self.socket.recv()))
+            except ConnectionClosed:
+                return self.socket.close_code
 
     async def quiet(self, seconds: float = 0.1) -> None:
         """Read whatever comes for a moment."""
@@ -112,13 +116,15 @@ class Player:
         return [message["t"] for message in self.log]
 
     def heard(self, turn: str) -> str:
-        """The text of a turn as its deltas and syncs gave it."""
-        text = ""
-        expected = 0
+        """The text of a turn as deltas, syncs and snapshots gave it, without a hole."""
+        text, n = "", 0
         for message in self.log:
-            d = message["d"]
-            if message["t"] in ("npc.delta", "npc.turn.sync") and d["turn"] == turn:
-                assert d["i"] == expected or message["t"] == "npc.turn.sync"
-                text = text + d["text"] if d["i"] else d["text"]
-                expected = d["i"] + d["n"]
+            pieces = message["d"].get("turns", [])  # of a snapshot
+            if message["t"] in ("npc.delta", "npc.turn.sync"):
+                pieces = [message["d"]]
+            for piece in pieces:
+                if piece["turn"] == turn:
+                    assert piece["i"] == n or (piece["i"] == 0 and message["t"] != "npc.delta")
+                    text = text + piece["text"] if piece["i"] else piece["text"]
+                    n = piece["i"] + piece["n"]
         return text

@@ -16,7 +16,6 @@ from tokenizers import Tokenizer as Backend
 
 from engine.api import AsyncEngine
 from engine.chat import ChatFormat, Frame
-from engine.config import EngineConfig
 from engine.scripted import ScriptedModel
 from engine.tokenizer import Tokenizer
 from gameserver.game import GameServer
@@ -111,17 +110,21 @@ async def serving(
     *,
     step_ms: float = STEP_MS,
     inspect: bool = False,
+    pack: dict[str, Any] | None = None,
     **sections: Any,
 ) -> AsyncIterator[GameServer]:
-    """A running game server whose NPCs say `replies` in turn, one byte a step."""
+    """A running game server whose NPCs say `replies` in turn, one byte a step; `pack` changes the
+    scene, `sections` the settings.
+    """
     settings = settings_with(**sections)
     tokenizer = byte_tokenizer()
     script = [tokenizer.encode(reply) for reply in replies]
     model = ScriptedModel(script, tokenizer, byte_chat(tokenizer))
-    engine = AsyncEngine(model, EngineConfig(script_step_ms=step_ms))
+    config = msgspec.structs.replace(settings.engine, script_step_ms=step_ms)
+    engine = AsyncEngine(model, config)
     await engine.start()
     cast = Cast(engine, settings.replies)
-    await cast.open(write_pack(folder / "pack"))
+    await cast.open(write_pack(folder / "pack", **(pack or {})))
     server = GameServer(cast, settings, inspect=inspect)
     await server.start()
     try:

@@ -1,0 +1,201 @@
+"""From a line to its answer: order, streaming, queues, what everybody hears."""
+
+import asyncio
+import itertools
+from pathlib import Path
+
+import pytest
+
+from gameserver.game import GameServer
+from tests.gameserver.player import Player
+from tests.gameserver.stage import SCENE, serving
+
+
+async def test_two_players_hear_the_same_words_with_the_same_numbers(server: GameServer) -> None:
+    ann, bob = await Player.enter(server), await Player.enter(server, "bob")
+    await ann.say("Any rumours?")
+    ends = [await player.get("npc.turn.end") for player in (ann, bob)]
+    assert ends[0] == ends[1]
+    end = ends[0]["d"]
+    assert end["text"] == "The bridge is gone. Nobody leaves tonight."
+    events = {}
+    for player in (ann, bob):
+        assert player.heard(end["turn"]) == end["text"]
+        events[player.name] = [
+            (m["t"], m["s"], m["ep"], m["st"]) for m in player.log if "s" in m and m["s"] > 2
+        ]
+    assert events["ann"] == events["bob"]
+    assert [t for t, *_ in events["bob"]] == ["player.said", "npc.turn.start", "npc.turn.end"]
+
+
+async def test_the_order_of_a_turn(server: GameServer) -> None:
+    ann = await Player.enter(server)
+    accepted = await ann.say("Any rumours?")
+    await ann.get("npc.turn.end")
+    await ann.get("npc.state", activity="idle")
+    types = [t for t, _ in itertools.groupby(ann.types()[3:]) if t != "npc.state"]
+    assert [t for t, _ in itertools.groupby(types)] == [
+        "say.accepted",
+        "player.said",
+        "npc.turn.start",
+        "npc.delta",
+        "npc.turn.end",
+    ]
+    said = next(m for m in ann.log if m["t"] == "player.said")["d"]
+    assert said == {
+        "msg": accepted["d"]["msg"],
+        "player": "ann",
+        "npc": "mira",
+        "text": "Any rumours?",
+    }
+    start = next(m for m in ann.log if m["t"] == "npc.turn.start")["d"]
+    assert start["cause"] == [said["msg"]]
+    states = [m["d"]["activity"] for m in ann.log if m["t"] == "npc.state"]
+    assert states == ["thinking", "speaking", "idle"]
+    revs = [m["d"]["rev"] for m in ann.log if m["t"] == "npc.state"]
+    assert revs == sorted(set(revs))
+    for message in ann.log[2:]:
+        assert (message["st"], message["ep"] > 0) == (SCENE, True)
+        assert ("s" in message) == (
+            message["t"] in ("scene.joined", "player.said", "npc.turn.start", "npc.turn.end")
+        )
+
+
+async def test_the_first_chunk_goes_out_at_once_and_later_ones_together(tmp_path: Path) -> None:
+    text = "One two three four five six seven eight nine ten eleven twelve."
+    async with serving(tmp_path, [text], step_ms=5.0, flow={"delta_ms": 60}) as server:
+        ann = await Player.enter(server)
+        await ann.say()
+        end = (await ann.get("npc.turn.end"))["d"]
+        deltas = [m["d"] for m in ann.log if m["t"] == "npc.delta"]
+        assert (deltas[0]["i"], deltas[0]["n"]) == (0, 1)
+        assert all(delta["n"] > 3 for delta in deltas[1:-1])
+        assert len(deltas) < len(text) / 4
+        assert sum(delta["n"] for delta in deltas) == end["n"] == len(text)
+
+
+async def test_usage_is_a_bill_from_the_arrival_of_the_line(server: GameServer) -> None:
+    ann = await Player.enter(server)
+    await ann.say()
+    usage = (await ann.get("npc.turn.end"))["d"]["usage"]
+    assert usage["prompt"] > 0
+    assert 0 <= usage["cached"] <= usage["prompt"]
+    assert usage["completion"] >= len("The bridge is gone.")
+    assert 0 <= usage["queue_ms"] <= usage["ttft_ms"] <= usage["total_ms"] < 5000
+
+
+async def test_lines_are_answered_one_turn_each_in_order_of_arrival(server: GameServer) -> None:
+    players = [await Player.enter(server, name) for name in ("ann", "bob", "cy")]
+    accepted = [(await player.say(f"I am {player.name}"))["d"] for player in players]
+    assert [answer["queue_pos"] for answer in accepted] == [0, 1, 2]
+    for player in players:
+        starts, ends = [], []
+        for _ in players:
+            starts.append((await player.get("npc.turn.start"))["d"])
+            ends.append((await player.get("npc.turn.end"))["d"])
+        assert [start["cause"] for start in starts] == [[answer["msg"]] for answer in accepted]
+        assert [start["turn"] for start in starts] == [end["turn"] for end in ends]
+
+
+async def test_a_player_has_one_line_in_answer_and_one_waiting(server: GameServer) -> None:
+    ann, bob = await Player.enter(server), await Player.enter(server, "bob")
+    assert (await ann.say("one"))["d"]["queue_pos"] == 0
+    assert (await ann.say("two"))["d"]["queue_pos"] == 1
+    third = (await ann.say("three"))["d"]
+    assert third["code"] == "busy"
+    assert third["retry_ms"] > 0
+    assert (await ann.say("elsewhere", npc="harn"))["t"] == "say.accepted"
+    assert (await bob.say("me too"))["d"]["queue_pos"] == 2
+    assert (await bob.say("again"))["d"]["code"] == "busy"
+    for _ in range(4):
+        await ann.get("npc.turn.end")
+    assert (await ann.say("three"))["t"] == "say.accepted"
+
+
+async def test_npcs_speak_beside_each_other(server: GameServer) -> None:
+    ann = await Player.enter(server)
+    await ann.say("hello", npc="mira")
+    await ann.say("hello", npc="harn")
+    first = (await ann.get("npc.turn.start"))["d"]
+    second = (await ann.get("npc.turn.start"))["d"]
+    assert {first["npc"], second["npc"]} == {"mira", "harn"}
+    await ann.get("npc.turn.end")
+    await ann.get("npc.turn.end")
+
+
+async def test_without_an_npc_the_scene_decides_who_answers(server: GameServer) -> None:
+    ann = await Player.enter(server)
+    for text, npc in [("Captain Harn, a word", "harn"), ("and then?", "harn"), ("Mira!", "mira")]:
+        await ann.ask("say", {"text": text})
+        assert (await ann.get("npc.turn.start"))["d"]["npc"] == npc
+        await ann.get("npc.turn.end")
+
+
+async def test_an_unknown_npc_is_refused(server: GameServer) -> None:
+    ann = await Player.enter(server)
+    assert (await ann.say(npc="nobody"))["d"]["code"] == "no_npc"
+    assert (await ann.ask("say", {"text": "x"}, st="moon"))["d"]["code"] == "no_scene"
+
+
+async def test_a_prefill_begins_the_answer(tmp_path: Path) -> None:
+    async with serving(tmp_path, ["the mill burns."], inspect=True) as server:
+        ann = await Player.enter(server)
+        await ann.say("Well?", prefill="Listen: ")
+        end = (await ann.get("npc.turn.end"))["d"]
+        assert end["text"] == "Listen: the mill burns."
+        assert end["n"] == len("the mill burns.")
+        assert ann.heard(end["turn"]) == end["text"]
+        prompt = server.prompts[end["turn"]]
+        assert prompt.text.endswith("Listen: ")
+        assert prompt.token_ids
+
+
+async def test_whole_characters_only(tmp_path: Path) -> None:
+    text = "Grüße, 旅人! 🐉 שלום"
+    async with serving(tmp_path, [text], flow={"delta_ms": 0}) as server:
+        ann = await Player.enter(server)
+        await ann.say()
+        end = (await ann.get("npc.turn.end"))["d"]
+        deltas = [m["d"]["text"] for m in ann.log if m["t"] == "npc.delta"]
+        assert "".join(deltas) == end["text"] == text
+        assert "\ufffd" not in end["text"]
+        assert end["n"] == len(text)
+
+
+async def test_a_turn_never_outgrows_a_message(tmp_path: Path) -> None:
+    limits = {"out_bytes": 8192}
+    async with serving(tmp_path, ['"\\' * 4000], step_ms=0.0, limits=limits) as server:
+        ann = await Player.enter(server)
+        await ann.say()
+        end = await ann.get("npc.turn.end")
+        assert end["d"]["status"] == "truncated"
+        assert end["d"]["kept"] == end["d"]["n"]
+        assert ann.heard(end["d"]["turn"]) == end["d"]["text"]
+        assert (await ann.say("next"))["t"] == "say.accepted"
+
+
+async def test_an_engine_that_stops_ends_turns_too(tmp_path: Path) -> None:
+    async with serving(tmp_path, ["x" * 5000]) as server:
+        ann = await Player.enter(server)
+        await ann.say()
+        await ann.get("npc.delta")
+        await server._engine.stop()
+        end = (await ann.get("npc.turn.end"))["d"]
+        assert end["status"] == "interrupted"
+        refused = (await ann.say("anyone?"))["d"]
+        assert refused["code"] == "draining"
+
+
+async def test_a_full_engine_is_busy_and_nothing_has_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path, ["x" * 3000], engine={"max_waiting": 1}) as server:
+        players = [await Player.enter(server, f"p{n}", instance=f"i{n}") for n in range(20)]
+        answers = await asyncio.gather(*(player.say() for player in players))
+        refused = [answer["d"] for answer in answers if answer["t"] == "error"]
+        assert refused
+        assert {error["code"] for error in refused} == {"busy"}
+        assert all(error["retry_ms"] > 0 for error in refused)
+        for player, answer in zip(players, answers, strict=True):
+            await player.quiet(0.02)
+            assert ("player.said" in player.types()) == (answer["t"] == "say.accepted")
