@@ -104,7 +104,7 @@ class Decoder:
             config.kv_heads,
             config.head_dim,
         )
-        attention = PagedAttention(batch.spans, heads, kv_heads, dim)
+        attention = PagedAttention(batch.spans, heads, kv_heads, cache.keys.shape[2])
         cos, sin = self._cos[batch.positions], self._sin[batch.positions]
         x = self._embedding[batch.tokens]  # [rows, hidden]
         for number, layer in enumerate(self._layers):

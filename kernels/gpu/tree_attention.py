@@ -1,0 +1,371 @@
+"""Tree attention: rows that share a scene or persona read its KV once, together.
+
+Two kernels. The first takes items (a tile of rows, a stretch of KV, one KV head; see
+`kernels.tree_work`) and leaves for each row a partial result and the logarithm of its weight; the
+second merges each row's partials. How much there is to do is read from tables in device memory, so
+a captured graph can be replayed when the tables have changed.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+_LOG2_E = tl.constexpr(1.4426950408889634)
+#: Partials of a row that are merged at once.
+_MERGED = 4
+
+
+@triton.jit
+def _attend(
+    q,
+    keys,
+    values,
+    partials,
+    weights,
+    positions,
+    rows,
+    blocks,
+    items,
+    count,
+    scale,
+    head_stride,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    DIM: tl.constexpr,
+    PADDED: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    TOKENS: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SOFT_CAP: tl.constexpr,
+    PRECISION: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Partial attention of each item. One program takes every n-th (item, KV head)."""
+    m = tl.arange(0, ROWS)
+    n = tl.arange(0, TOKENS)
+    d = tl.arange(0, PADDED)
+    in_dim = d < DIM
+    for work in range(tl.program_id(0), tl.load(count) * KV_HEADS, tl.num_programs(0)):
+        item = items + (work // KV_HEADS) * 8
+        head = work % KV_HEADS
+        first_row = tl.load(item)
+        size = tl.load(item + 1)
+        first_block = tl.load(item + 2)
+        piece_start = tl.load(item + 3)
+        begin = tl.load(item + 4)
+        end = tl.load(item + 5)
+        first_part = tl.load(item + 6)
+
+        member = m // GROUP
+        query_head = head * GROUP + m % GROUP
+        used = member < size
+        row = tl.load(rows + first_row + member, mask=used, other=0).to(tl.int64)
+        # How many of the piece's tokens each row may see; KV is in order of position.
+        visible = tl.load(positions + row, mask=used, other=-1) + 1 - piece_start
+        visible = tl.where(used, visible, 0)
+        stop = tl.minimum(end, tl.max(visible, 0))
+        if WINDOW > 0:
+            nearest = tl.min(tl.where(used, visible, 2147483647), 0) - WINDOW
+            skipped = tl.maximum(nearest - begin, 0) // TOKENS * TOKENS
+            begin = begin + skipped
+        query = (row * (KV_HEADS * GROUP) + query_head) * DIM
+        q_tile = tl.load(
+            q + query[:, None] + d[None, :], mask=used[:, None] & in_dim[None, :], other=0.0
+        )
+        head_start = head.to(tl.int64) * head_stride
+
+        top = tl.full([ROWS], float("-inf"), tl.float32)
+        total = tl.zeros([ROWS], tl.float32)
+        mixed = tl.zeros([ROWS, PADDED], tl.float32)
+        for start in tl.range(begin, stop, TOKENS, num_stages=STAGES):
+            token = start + n
+            inside = token < stop
+            block = tl.load(blocks + first_block + token // BLOCK, mask=inside, other=0)
+            slot = block.to(tl.int64) * BLOCK + token % BLOCK
+            place = head_start + slot[:, None] * DIM + d[None, :]
+            readable = inside[:, None] & in_dim[None, :]
+            k = tl.load(keys + place, mask=readable, other=0.0)
+            v = tl.load(values + place, mask=readable, other=0.0)
+            scores = tl.dot(q_tile, tl.trans(k), input_precision=PRECISION) * scale
+            if SOFT_CAP > 0:
+                # tanh by an exponential that cannot overflow for large scores
+                scores = SOFT_CAP * (1 - 2 / (tl.exp(2 * scores / SOFT_CAP) + 1))
+            seen = token[None, :] < visible[:, None]
+            if WINDOW > 0:
+                seen = seen & (token[None, :] >= visible[:, None] - WINDOW)
+            scores = tl.where(seen & inside[None, :], scores * _LOG2_E, float("-inf"))
+            higher = tl.maximum(top, tl.max(scores, 1))
+            # A row that has seen nothing yet has no maximum to subtract.
+            base = tl.where(higher == float("-inf"), 0.0, higher)
+            shares = tl.exp2(scores - base[:, None])
+            shrink = tl.exp2(top - base)
+            total = total * shrink + tl.sum(shares, 1)
+            mixed = mixed * shrink[:, None]
+            mixed += tl.dot(shares.to(v.dtype), v, input_precision=PRECISION)
+            top = higher
+        divisor = tl.where(total > 0, total, 1.0)
+        part = (first_part + member).to(tl.int64) * (KV_HEADS * GROUP) + query_head
+        tl.store(weights + part, top + tl.log2(divisor), mask=used)
+        tl.store(
+            partials + part[:, None] * DIM + d[None, :],
+            mixed / divisor[:, None],
+            mask=used[:, None] & in_dim[None, :],
+        )
+
+
+@triton.jit
+def _merge(
+    partials,
+    weights,
+    parts,
+    part_first,
+    part_count,
+    out,
+    HEADS: tl.constexpr,
+    HEAD_TILE: tl.constexpr,
+    DIM: tl.constexpr,
+    PADDED: tl.constexpr,
+    MERGED: tl.constexpr,
+):
+    """One row's partials, weighted, for a tile of heads. A row without partials becomes zero."""
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1) * HEAD_TILE + tl.arange(0, HEAD_TILE)
+    d = tl.arange(0, PADDED)
+    some = tl.arange(0, MERGED)
+    real = head < HEADS
+    in_dim = d < DIM
+    first = tl.load(part_first + row)
+    count = tl.load(part_count + row)
+    top = tl.full([HEAD_TILE], float("-inf"), tl.float32)
+    total = tl.zeros([HEAD_TILE], tl.float32)
+    mixed = tl.zeros([HEAD_TILE, PADDED], tl.float32)
+    for start in range(0, count, MERGED):
+        there = start + some < count
+        part = tl.load(parts + first + start + some, mask=there, other=0).to(tl.int64)
+        place = part[:, None] * HEADS + head[None, :]
+        weight = tl.load(
+            weights + place, mask=there[:, None] & real[None, :], other=float("-inf")
+        )
+        # A stretch of which a row sees nothing left weight -inf, and its partial means nothing.
+        value = tl.load(
+            partials + place[:, :, None] * DIM + d[None, None, :],
+            mask=(weight > float("-inf"))[:, :, None] & in_dim[None, None, :],
+            other=0.0,
+        )
+        higher = tl.maximum(top, tl.max(weight, 0))
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        share = tl.exp2(weight - base[None, :])
+        shrink = tl.exp2(top - base)
+        total = total * shrink + tl.sum(share, 0)
+        mixed = mixed * shrink[:, None] + tl.sum(share[:, :, None] * value, 0)
+        top = higher
+    result = mixed / tl.where(total > 0, total, 1.0)[:, None]
+    tl.store(
+        out + (row * HEADS + head)[:, None] * DIM + d[None, :],
+        result.to(out.dtype.element_ty),
+        mask=real[:, None] & in_dim[None, :],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How one program works.
+
+    Attributes:
+        rows: query rows (batch rows × heads of a group) it holds.
+        tokens: KV tokens it takes at a time.
+        warps, stages: of the program, and of its loads in flight.
+        programs: how many run on each multiprocessor.
+    """
+
+    rows: int
+    tokens: int
+    warps: int
+    stages: int
+    programs: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkTables:
+    """`kernels.tree_work.Work` in device memory, int32, and what changes with every step.
+
+    Attributes:
+        rows, blocks, parts, part_first, part_count: as there.
+        small, large: items.
+        counts: [2], number of small and of large items.
+        positions: [batch rows].
+    """
+
+    rows: torch.Tensor
+    blocks: torch.Tensor
+    small: torch.Tensor
+    large: torch.Tensor
+    counts: torch.Tensor
+    parts: torch.Tensor
+    part_first: torch.Tensor
+    part_count: torch.Tensor
+    positions: torch.Tensor
+
+
+class TreeAttention:
+    """Tree attention for one shape of heads.
+
+    Args:
+        heads, kv_heads, head_dim: of the model.
+        block_size: tokens of a KV block.
+        dtype: of queries and KV.
+        processors: multiprocessors of the device.
+        window: tokens a row sees, itself included; 0 is all.
+        soft_cap: scores are squashed into ±soft_cap; 0 leaves them.
+        scale: of the scores; None is 1/√head_dim.
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        block_size: int,
+        dtype: torch.dtype,
+        processors: int,
+        *,
+        window: int = 0,
+        soft_cap: float = 0.0,
+        scale: float | None = None,
+        small: Tile | None = None,
+        large: Tile | None = None,
+    ) -> None:
+        self._heads, self._kv_heads, self._dim = heads, kv_heads, head_dim
+        self._block, self._processors = block_size, processors
+        self._window, self._soft_cap = window, soft_cap
+        self._scale = head_dim**-0.5 if scale is None else scale
+        self._group = heads // kv_heads
+        self._padded = max(16, triton.next_power_of_2(head_dim))
+        wide = dtype == torch.float32
+        self._precision = "ieee" if wide else "tf32"
+        default_small, default_large = _tiles(self._padded, wide)
+        least = triton.next_power_of_2(self._group)
+        self._small = _holding(small or default_small, least)
+        self._large = _holding(large or default_large, least)
+
+    @property
+    def small_rows(self) -> int:
+        """Batch rows that a small item holds at most."""
+        return self._small.rows // self._group
+
+    @property
+    def large_rows(self) -> int:
+        """Batch rows that a large item holds at most."""
+        return self._large.rows // self._group
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        tables: WorkTables,
+        partials: torch.Tensor,
+        weights: torch.Tensor,
+        out: torch.Tensor,
+        *,
+        side: torch.cuda.Stream | None = None,
+    ) -> None:
+        """Attend.
+
+        Args:
+            q: [rows, heads, dim].
+            keys, values: [kv_heads, slots, dim], one layer of the cache, in which the batch's own
+                KV is stored already.
+            tables: the work.
+            partials, weights: float32 [partials, heads, dim] and [partials, heads], overwritten.
+            out: [rows, heads, dim], overwritten.
+            side: stream on which small items may run beside the large ones.
+        """
+        if side is None:
+            self._attend(self._large, tables.large, 1, q, keys, values, tables, partials, weights)
+            self._attend(self._small, tables.small, 0, q, keys, values, tables, partials, weights)
+        else:
+            here = torch.cuda.current_stream()
+            side.wait_stream(here)
+            self._attend(self._large, tables.large, 1, q, keys, values, tables, partials, weights)
+            with torch.cuda.stream(side):
+                self._attend(
+                    self._small, tables.small, 0, q, keys, values, tables, partials, weights
+                )
+            here.wait_stream(side)
+        tile = min(8, triton.next_power_of_2(self._heads))
+        _merge[(q.shape[0], triton.cdiv(self._heads, tile))](
+            partials,
+            weights,
+            tables.parts,
+            tables.part_first,
+            tables.part_count,
+            out,
+            self._heads,
+            tile,
+            self._dim,
+            self._padded,
+            _MERGED,
+            num_warps=4,
+        )
+
+    def _attend(
+        self,
+        tile: Tile,
+        items: torch.Tensor,
+        kind: int,
+        q: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        tables: WorkTables,
+        partials: torch.Tensor,
+        weights: torch.Tensor,
+    ) -> None:
+        if not len(items):
+            return
+        programs = min(self._processors * tile.programs, len(items) * self._kv_heads)
+        _attend[(programs,)](
+            q,
+            keys,
+            values,
+            partials,
+            weights,
+            tables.positions,
+            tables.rows,
+            tables.blocks,
+            items,
+            tables.counts[kind:],
+            self._scale,
+            keys.stride(0),
+            self._kv_heads,
+            self._group,
+            self._dim,
+            self._padded,
+            self._block,
+            tile.rows,
+            tile.tokens,
+            self._window,
+            self._soft_cap,
+            self._precision,
+            tile.stages,
+            num_warps=tile.warps,
+        )
+
+
+def _tiles(padded: int, wide: bool) -> tuple[Tile, Tile]:
+    """Tiles for few and for many rows; chosen by measurement on an H200."""
+    if wide:
+        return Tile(16, 32, 4, 1, 4), Tile(64, 32, 4, 1, 2)
+    if padded <= 128:
+        return Tile(16, 64, 4, 3, 4), Tile(128, 64, 8, 2, 1)
+    return Tile(16, 32, 4, 2, 4), Tile(64, 32, 4, 2, 1)
+
+
+def _holding(tile: Tile, rows: int) -> Tile:
+    """`tile`, or a taller one that holds at least `rows`."""
+    if tile.rows >= rows:
+        return tile
+    return Tile(rows, tile.tokens, tile.warps, tile.stages, tile.programs)

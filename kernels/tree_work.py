@@ -1,0 +1,197 @@
+"""Tree attention's work list: who attends to what, cut into pieces a kernel can take one by one.
+
+The KV a row sees is a chain of *pieces* (scene, persona, own part). Rows that share a piece read
+it together: an item is a tile of rows, a list of blocks and a stretch of the piece. Each item
+leaves a partial result for each of its rows; a row's result is the merge of its partials.
+
+A row's sums must not depend on who else is in the batch. So stretches are counted from the first
+token of their piece and have a fixed length, and partials are merged in order of position.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int32]
+
+#: Tokens of a stretch that speaking rows attend to. Long ones would leave most of a device idle
+#: when few rows speak; short ones would cost more in partial results than they win.
+CHUNK = 512
+#: Columns of an item: first entry in `Work.rows`, rows, first entry in `Work.blocks` (of the
+#: piece's first token), position of the piece's first token, stretch of the piece [from, to),
+#: first partial, and a spare one that keeps items 32 bytes apart.
+ITEM_FIELDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """KV of consecutive positions.
+
+    Attributes:
+        key: equal keys (0 or more) mean equal blocks; -1 is nobody else's.
+        start: position of its first token.
+        length: tokens it may hold while the work list is in use.
+        blocks: int32, physical blocks in order.
+    """
+
+    key: int
+    start: int
+    length: int
+    blocks: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Rows [first, first + count) of a batch follow one another in one sequence.
+
+    Attributes:
+        pieces: all KV they see, in order of position; the last one is also where theirs is written.
+        speaking: one row that continues a reply; its pieces are read in stretches of `CHUNK`.
+    """
+
+    first: int
+    count: int
+    pieces: tuple[Piece, ...]
+    speaking: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The tables, all int32.
+
+    Attributes:
+        rows: batch rows, item after item.
+        blocks: physical blocks, piece after piece.
+        small, large: items [n, ITEM_FIELDS] whose tiles hold few and many rows.
+        parts: partials of each row in order of position, row after row.
+        part_first, part_count: [batch rows], each row's share of `parts`.
+        piece_start: [batch rows], position of the first token of the piece a row is written to.
+        piece_blocks: [batch rows], first entry of that piece in `blocks`.
+        partials: number of partial results.
+    """
+
+    rows: Ints
+    blocks: Ints
+    small: Ints
+    large: Ints
+    parts: Ints
+    part_first: Ints
+    part_count: Ints
+    piece_start: Ints
+    piece_blocks: Ints
+    partials: int
+
+
+@dataclass(slots=True)
+class _Group:
+    """Everybody who reads one piece in one manner."""
+
+    piece: Piece
+    at: int  # the piece's first entry in the block table
+    column: int  # partials its rows have from earlier pieces
+    speaking: bool
+    rows: list[Ints] = field(default_factory=list)
+
+
+def plan_work(shares: Sequence[Share], small: int, large: int) -> Work:
+    """Cut a batch into items of at most `small` or `large` rows.
+
+    Items come longest first, so that the last ones to start are short.
+    """
+    total = sum(share.count for share in shares)
+    piece_start = np.zeros(total, np.int32)
+    piece_blocks = np.zeros(total, np.int32)
+    block_table: list[Ints] = []
+    entries = 0
+    placed: dict[int, int] = {}
+    groups: dict[tuple[int, bool], _Group] = {}
+    ordered: list[_Group] = []
+    for share in shares:
+        rows = np.arange(share.first, share.first + share.count, dtype=np.int32)
+        column = 0
+        for piece in share.pieces:
+            group = groups.get((piece.key, share.speaking)) if piece.key >= 0 else None
+            if group is None:
+                at = placed.get(piece.key, -1)
+                if at < 0:
+                    at = entries
+                    block_table.append(piece.blocks)
+                    entries += len(piece.blocks)
+                group = _Group(piece, at, column, share.speaking)
+                ordered.append(group)
+                if piece.key >= 0:
+                    placed[piece.key] = at
+                    groups[piece.key, share.speaking] = group
+            group.rows.append(rows)
+            column += len(_stretches(piece.length, share.speaking))
+        piece_start[rows] = piece.start
+        piece_blocks[rows] = group.at
+    return _cut(ordered, block_table, piece_start, piece_blocks, small, large)
+
+
+def _cut(
+    groups: list[_Group],
+    block_table: list[Ints],
+    piece_start: Ints,
+    piece_blocks: Ints,
+    small: int,
+    large: int,
+) -> Work:
+    row_table: list[Ints] = []
+    entries = partials = 0
+    items: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = ([], [])
+    owners: list[Ints] = []  # row of each partial
+    columns: list[tuple[int, int]] = []  # place among its row's partials, how often
+    for group in groups:
+        rows = group.rows[0] if len(group.rows) == 1 else np.concatenate(group.rows)
+        piece = group.piece
+        stretches = _stretches(piece.length, group.speaking)
+        for first in range(0, len(rows), large):
+            tile = rows[first : first + large]
+            size = len(tile)
+            row_table.append(tile)
+            kind = items[size > small]
+            for number, (start, end) in enumerate(stretches):
+                kind.append((entries, size, group.at, piece.start, start, end, partials, 0))
+                owners.append(tile)
+                columns.append((group.column + number, size))
+                partials += size
+            entries += size
+    few, many = (
+        np.array(kind, np.int32).reshape(-1, ITEM_FIELDS) if kind else _EMPTY for kind in items
+    )
+    total = len(piece_start)
+    owner = np.concatenate(owners) if owners else np.zeros(0, np.int32)
+    place = np.repeat([column for column, _ in columns], [size for _, size in columns])
+    part_count = np.bincount(owner, minlength=total).astype(np.int32)
+    part_first = (np.cumsum(part_count) - part_count).astype(np.int32)
+    parts = np.empty(partials, np.int32)
+    parts[part_first[owner] + place.astype(np.int64)] = np.arange(partials, dtype=np.int32)
+    return Work(
+        np.concatenate(row_table) if row_table else np.zeros(0, np.int32),
+        np.concatenate(block_table) if block_table else np.zeros(0, np.int32),
+        _longest_first(few),
+        _longest_first(many),
+        parts,
+        part_first,
+        part_count,
+        piece_start,
+        piece_blocks,
+        partials,
+    )
+
+
+def _stretches(length: int, speaking: bool) -> list[tuple[int, int]]:
+    """Stretches of a piece. Reading rows take it in one: they are many and fill the device."""
+    if not speaking or length <= CHUNK:
+        return [(0, length)]
+    return [(start, min(start + CHUNK, length)) for start in range(0, length, CHUNK)]
+
+
+def _longest_first(items: Ints) -> Ints:
+    return items[np.argsort(items[:, 4] - items[:, 5], kind="stable")]
+
+
+_EMPTY = np.zeros((0, ITEM_FIELDS), np.int32)
