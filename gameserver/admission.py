@@ -55,17 +55,25 @@ def rate_limited(wait_s: float, what: str, *, close: Close | None = None) -> Ref
 
 
 class Admission:
-    """Counts the sessions of each player and address, and of the node."""
+    """Counts the sessions of each player and address, and of the node.
+
+    Attributes:
+        sessions: of the node.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._limits = settings.limits
         self._shared = [ipaddress.ip_network(net) for net in settings.guards.shared_networks]
         self._players: Counter[str] = Counter()
         self._addresses: Counter[str] = Counter()
+        self._says: dict[str, TokenBucket] = {}
         self.sessions = 0
 
-    def enter(self, player: str, address: str) -> None:
+    def enter(self, player: str, address: str) -> TokenBucket:
         """Count a new session; each one needs a `leave` later.
+
+        Returns:
+            What the player may still say.
 
         Raises:
             Refusal: fatal, a limit is reached; nothing was counted.
@@ -79,6 +87,9 @@ class Admission:
         self.sessions += 1
         self._players[player] += 1
         self._addresses[address] += 1
+        if player not in self._says:
+            self._says[player] = TokenBucket(limits.says_per_s, limits.says_burst)
+        return self._says[player]
 
     def leave(self, player: str, address: str) -> None:
         """A session that `enter` counted is over."""
@@ -87,6 +98,8 @@ class Admission:
             counter[key] -= 1
             if not counter[key]:
                 del counter[key]
+        if player not in self._players:
+            del self._says[player]
 
     def _check(self, count: int, limit: int, what: str) -> None:
         if count >= limit:

@@ -7,6 +7,7 @@ from npc.dialogue import Dialogue, Line
 
 #: A page stays well below what any client can take.
 _PAGE_BYTES = 30 * 1024
+_EVERYTHING = 1_000_000
 
 
 def read_page(dialogues: list[Dialogue], player: str, before: str | None, limit: int) -> History:
@@ -18,33 +19,33 @@ def read_page(dialogues: list[Dialogue], player: str, before: str | None, limit:
     """
     if len(dialogues) == 1:
         lines, following = dialogues[0].history(player=player, before=before, limit=limit)
-        return History([_item(line) for line in lines], following)
-    lines = _merged(dialogues, player)
-    if before is not None:
-        lines = lines[: next((at for at, line in enumerate(lines) if line.id == before), 0)]
+    else:
+        lines, following = _merge(dialogues, player, before, limit)
     items: list[HistoryItem] = []
     size = 0
-    while len(items) < min(limit, len(lines)):
-        item = _item(lines[-1 - len(items)])
+    for line in reversed(lines):
+        item = _item(line)
         size += len(msgspec.json.encode(item)) + 1
         if size > _PAGE_BYTES:
+            following = items[-1].id
             break
         items.append(item)
-    more = len(items) < len(lines)
-    return History(items[::-1], items[-1].id if items and more else None)
+    return History(items[::-1], following)
 
 
-def _merged(dialogues: list[Dialogue], player: str) -> list[Line]:
-    """Lines of several NPCs in order of time; what several of them heard appears once."""
+def _merge(
+    dialogues: list[Dialogue], player: str, before: str | None, limit: int
+) -> tuple[list[Line], str | None]:
+    """A page of the lines of several NPCs in order of time; what several heard appears once."""
     lines: dict[str, Line] = {}
     for dialogue in dialogues:
-        before: str | None = None
-        while True:
-            page, before = dialogue.history(player=player, before=before, limit=1000)
-            lines.update((line.id, line) for line in page)
-            if before is None:
-                break
-    return sorted(lines.values(), key=lambda line: line.ts)
+        heard, _ = dialogue.history(player=player, before=None, limit=_EVERYTHING)
+        lines.update((line.id, line) for line in heard)
+    ordered = sorted(lines.values(), key=lambda line: line.ts)
+    if before is not None:
+        ordered = ordered[: next((at for at, line in enumerate(ordered) if line.id == before), 0)]
+    page = ordered[-limit:]
+    return page, page[0].id if len(page) < len(ordered) else None
 
 
 def _item(line: Line) -> HistoryItem:

@@ -68,7 +68,9 @@ class Connection:
         patience = loop.call_later(self._settings.guards.identify_timeout_s, self._too_late)
         try:
             while self._closing is None:
-                self._receive(await self._socket.recv())
+                frame = await self._socket.recv()
+                if self._closing is None:  # what comes after a fatal error is not looked at
+                    self._receive(frame)
         except ConnectionClosed:
             pass
         finally:
@@ -168,9 +170,15 @@ class Connection:
         if wish.auth is not None and wish.auth.kind not in (None, "none"):
             raise Refusal(Code.AUTH_FAILED, "this server knows no keys", close=Close.AUTH_FAILED)
         name = clean_name(wish.name or wish.player, self._settings.limits.name_chars)
-        self._house.admission.enter(wish.player, self._address)
+        says = self._house.admission.enter(wish.player, self._address)
         self._session = Session(
-            wish.player, name, self._outbox, self._house.world, self._settings, self._house.tally
+            wish.player,
+            name,
+            self._outbox,
+            self._house.world,
+            self._settings,
+            says,
+            self._house.tally,
         )
         self._house.tally["sessions_begun"] += 1
         welcome = Welcome(

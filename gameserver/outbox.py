@@ -144,7 +144,9 @@ class Outbox:
 
     def park(self, reason: str) -> None:
         """Send events only, until every reason for that is gone."""
-        self._parked.add(reason)
+        if reason not in self._parked:
+            self._parked.add(reason)
+            self._tally["parks"] += 1
 
     def unpark(self, reason: str) -> None:
         """A reason is gone. With the last one, each running turn is brought up to date."""
@@ -153,10 +155,6 @@ class Outbox:
             for hearing in self._hearings.values():
                 hearing.resync = hearing.i < hearing.turn.published
             self.wake()
-
-    def is_parked(self, reason: str) -> bool:
-        """Whether `park` was called for this reason."""
-        return reason in self._parked
 
     def unread(self, acknowledged: dict[str, int]) -> bool:
         """Whether events were sent beyond what the client has acknowledged, by stream id."""

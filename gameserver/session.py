@@ -37,8 +37,10 @@ class Session:
         outbox: Outbox,
         world: World,
         settings: Settings,
+        says: TokenBucket,
         tally: Counter[str],
     ) -> None:
+        """`says` is the player's, whatever its sessions."""
         self.id = f"s-{secrets.token_hex(8)}"
         self.player = player
         self.name = name
@@ -50,7 +52,7 @@ class Session:
         self._tally = tally
         self._scenes: dict[str, SceneActor] = {}
         self._answers = Answers(settings.flow.answers, settings.flow.answer_bytes)
-        self._says = TokenBucket(settings.limits.says_per_s, settings.limits.says_burst)
+        self._says = says
         self._acknowledged: dict[str, int] = {}
         self._acknowledged_at = 0.0
         outbox.follow(self.private, self._private_gap)
@@ -67,14 +69,13 @@ class Session:
         Returns:
             The answer, and the refusal it tells of if the message was not carried out.
         """
-        known = None
         try:
             known = self._answers.recall(message) if message.id is not None else None
-            if known is not None:
-                self._tally["duplicates"] += 1
-                return known, None
         except Refusal as refusal:
             return refusal.encode(message.id, message.st), refusal
+        if known is not None:
+            self._tally["duplicates"] += 1
+            return known, None
         failure = None
         try:
             if wait_s:

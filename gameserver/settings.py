@@ -83,8 +83,9 @@ class Guards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     flood_bytes: Count = 1024 * 1024
     #: Kernel send buffer. Small, so that a slow reader is noticed here and gets merged text.
     send_buffer_bytes: Count = 64 * 1024
-    #: Bytes taken from a socket at a time: bounds the work between two turns of the event loop.
-    read_bytes: Count = 16 * 1024
+    #: Bytes taken from a socket at a time. A kilobyte holds 170 empty frames, about a millisecond of
+    #: work; with more, many connections that flood at once would stop the event loop.
+    read_bytes: Count = 1024
     #: Linux gives up unacknowledged data after this long, also against a zero window.
     tcp_user_timeout_s: Seconds = 10.0
     #: Messages that may wait between the socket and us before reading pauses.

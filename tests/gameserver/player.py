@@ -74,6 +74,13 @@ class Player:
         """A line to Mira, unless somebody else is named."""
         return await self.ask("say", {"npc": "mira", "text": text, **more})
 
+    async def hear(self, text: str = "Hello?", **more: Any) -> Message:
+        """Say a line and wait for its answer. Returns the payload of the answer's end."""
+        accepted = await self.say(text, **more)
+        start = await self.get("npc.turn.start", cause=[accepted["d"]["msg"]])
+        end: Message = (await self.get("npc.turn.end", turn=start["d"]["turn"]))["d"]
+        return end
+
     async def receive(self, seconds: float = 5.0) -> Message:
         """The next message, whatever it is."""
         async with asyncio.timeout(seconds):
