@@ -104,10 +104,10 @@ class Application:
         await self._console.start()
         # The game port opens last. Whether it can be had is better known before a long download.
         bind(settings.host, settings.port, "--port").close()
-        self.engine = await self._start_engine()
+        self.engine = await self._in_thread(self._make_engine)
+        await self.engine.start()
         self.cast = Cast(self.engine, settings.replies)
         for folder in self._packs:
-            self.readiness.advance(f"Warming {folder.name}")
             await self.cast.open(folder, progress=self.readiness.advance)
         self.game = GameServer(self.cast, self._for_the_game(), inspect=self._inspect)
         await self.game.start()
@@ -197,14 +197,11 @@ class Application:
             ],
         }
 
-    async def _start_engine(self) -> AsyncEngine:
-        model = await self._in_thread(self._load_model)
-        engine = AsyncEngine(model, self.settings.engine)
-        await engine.start()
-        return engine
+    def _make_engine(self) -> AsyncEngine:
+        """Runs in a thread of its own: it downloads, computes, and takes a lot of memory."""
+        return AsyncEngine(self._load_model(), self.settings.engine)
 
     def _load_model(self) -> LoadedModel | ScriptedModel:
-        """Runs in a thread of its own: it downloads and computes."""
         spec, config = self.settings.model, self.settings.engine
         if spec.startswith(SCRIPT):
             words = load_vocabulary("default", data_dir=self._data_dir, progress=self._loading)

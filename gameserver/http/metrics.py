@@ -20,6 +20,8 @@ COUNTERS = frozenset(
         "cached_tokens",
         "generated_tokens",
         "steps",
+        "parks",
+        "preemptions",
         "requests_finished",
         "requests_cancelled",
         "requests_failed",
@@ -43,10 +45,7 @@ COUNTERS = frozenset(
 )
 #: Counters kept by cause become one counter with a label: `errors_bad_json` is
 #: `errors_total{code="bad_json"}`. Causes are the protocol's own lists, so labels stay few.
-BY_CAUSE = re.compile(
-    r"(?P<errors>errors_(\w+))|(?P<closes>closes_(\d+))|(?P<http_responses>http_(\d+))"
-    r"|(?P<turns_ended>turns_(completed|interrupted|cancelled|failed|truncated|abandoned))"
-)
+BY_CAUSE = re.compile(r"(errors|closes|http|turns_ended)_(\w+)")
 
 
 class Metrics(Collector):
@@ -82,11 +81,11 @@ class Metrics(Collector):
         labelled: dict[str, CounterMetricFamily] = {}
         for name, value in self._gauges().items():
             if match := BY_CAUSE.fullmatch(name):
-                family = match.lastgroup or ""
+                family, code = match.groups()
                 metric = labelled.setdefault(
                     family, CounterMetricFamily(f"troupe_{family}", _help(family), labels=["code"])
                 )
-                metric.add_metric([name.partition("_")[2]], value)
+                metric.add_metric([code], value)
             elif name in COUNTERS:
                 yield CounterMetricFamily(f"troupe_{name}", _help(name), value=value)
             else:

@@ -2,15 +2,13 @@
 
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright
 
-from engine.weights.load import load_vocabulary
 from gameserver.app import Application
-from tests.gameserver.node import running_node, write_script
+from tests.gameserver.node import node_on_script, running
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -54,11 +52,9 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def node(
-    tmp_path_factory: pytest.TempPathFactory, cache_dir: Path, default_model_path: Path
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Application]:
-    words = load_vocabulary(str(default_model_path), data_dir=cache_dir)
-    script = write_script(tmp_path_factory.mktemp("script"), words.tokenizer, [REPLY])
-    async with running_node(script, cache_dir, step_ms=15) as node:
+    async with running(node_on_script(tmp_path_factory.mktemp("node"), [REPLY], step_ms=4)) as node:
         yield node
 
 
@@ -74,7 +70,9 @@ async def visit(browser: Browser, node: Application) -> AsyncIterator[Visit]:
         query: str = "",
         prepare: Callable[[Page], Awaitable[None]] | None = None,
     ) -> Page:
-        context = await browser.new_context(viewport={"width": width, "height": height})
+        context = await browser.new_context(
+            viewport={"width": width, "height": height}, reduced_motion="reduce"
+        )
         contexts.append(context)
         context.set_default_timeout(PATIENCE_MS)
         page = await context.new_page()

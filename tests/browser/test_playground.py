@@ -7,7 +7,7 @@ from playwright.async_api import Page, WebSocketRoute, expect
 
 from tests.browser.conftest import PATIENCE_MS, REPLY, Visit
 
-pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.asyncio(loop_scope="package")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="package")]
 expect.set_options(timeout=PATIENCE_MS)
 
 

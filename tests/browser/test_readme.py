@@ -11,7 +11,7 @@ from gameserver.app import Application
 from gameserver.settings import Settings
 from tests.browser.conftest import REPLY, Visit
 
-pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.asyncio(loop_scope="package")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="package")]
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 
 
@@ -37,7 +37,7 @@ async def test_the_javascript_client_logs_a_reply(visit: Visit, node: Applicatio
     code = block("js").replace("8765", str(node.game_port))
     page = await visit("Ada", query="?instance=readme")
     async with page.expect_console_message(lambda message: message.text == REPLY):
-        await page.evaluate(code)
+        await page.evaluate(f"() => {{ {code} }}")
 
 
 async def test_the_settings_example_is_valid(tmp_path: Path) -> None:

@@ -4,34 +4,47 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 
-from engine.tokenizer import Tokenizer
+from engine.weights.load import Vocabulary
 from gameserver.app import Application
 from gameserver.cli import find_packs
 from gameserver.settings import Settings
+from tests.gameserver.stage import byte_chat, byte_tokenizer
+
+TOKENIZER = byte_tokenizer()
+VOCABULARY = Vocabulary("bytes", TOKENIZER, byte_chat(TOKENIZER))
 
 
-def write_script(folder: Path, tokenizer: Tokenizer, replies: Sequence[str]) -> Path:
-    """A file for `--model script:FILE` that says these replies, in turn."""
-    file = folder / "script.json"
-    file.write_text(json.dumps([tokenizer.encode(reply) for reply in replies]))
-    return file
+def node_on_script(
+    folder: Path,
+    replies: Sequence[str],
+    *,
+    step_ms: float = 1.0,
+    inspect: bool = False,
+    packs: tuple[Path, ...] | None = None,
+) -> Application:
+    """A node, not started, on free ports, with the shipped tavern; NPCs say `replies` in turn."""
+    script = folder / "script.json"
+    script.write_text(json.dumps([TOKENIZER.encode(reply) for reply in replies]))
+    settings = Settings(port=0, console_port=0, model=f"script:{script}")
+    engine = msgspec.structs.replace(settings.engine, script_step_ms=step_ms)
+    return Application(
+        msgspec.structs.replace(settings, engine=engine),
+        data_dir=folder,
+        packs=packs or find_packs(()),
+        inspect=inspect,
+    )
 
 
 @contextlib.asynccontextmanager
-async def running_node(
-    script: Path, cache_dir: Path, *, step_ms: float = 1.0, inspect: bool = False, port: int = 0
-) -> AsyncIterator[Application]:
-    """A started node on free ports, with the shipped tavern."""
-    settings = Settings(port=port, console_port=0, model=f"script:{script}")
-    settings = msgspec.structs.replace(
-        settings, engine=msgspec.structs.replace(settings.engine, script_step_ms=step_ms)
-    )
-    node = Application(settings, data_dir=cache_dir, packs=find_packs(()), inspect=inspect)
-    try:
-        await node.start()
-        yield node
-    finally:
-        await node.stop()
+async def running(node: Application) -> AsyncIterator[Application]:
+    """A node from start to stop. Its vocabulary is the 256 bytes, so that nothing is fetched."""
+    with mock.patch("gameserver.app.load_vocabulary", return_value=VOCABULARY):
+        try:
+            await node.start()
+            yield node
+        finally:
+            await node.stop()

@@ -103,13 +103,12 @@ export class Journal {
       fact.title = title;
       facts.push(fact);
     };
+    if (!prompt) return facts; // a greeting: its author wrote it, no model was asked
     if (Number.isFinite(first)) {
       add("ttft", `first token ${seconds(first)}`, `from your line to the first word on the wire; ${seconds(queue ?? 0)} of it in the queue`);
     }
-    if (prompt) {
-      const share = Math.round((100 * cached) / prompt);
-      add("cached", `${cached}/${prompt} cached`, `${cached} of ${prompt} prompt tokens (${share} %) did not have to be computed for this reply`);
-    }
+    const share = Math.round((100 * cached) / prompt);
+    add("cached", `${cached}/${prompt} cached`, `${cached} of ${prompt} prompt tokens (${share} %) did not have to be computed for this reply`);
     if (completion) add("spent", `${completion} tokens, ${seconds(total)}`, "length of the reply, and the time until its end");
     return facts;
   }

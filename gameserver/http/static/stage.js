@@ -10,6 +10,8 @@ const BEHIND_COUNTER = { x: 1204, y: 596, size: 1, layer: 1 };
 const ROWS = [{ y: 670, size: 0.94, layer: 2 }, { y: 776, size: 1.06, layer: 3 }];
 const LAST_WORDS_MS = 9000;
 const GUESTS_SHOWN = 8;
+const STIR_MS = 140;
+const BLINKS = 0.15; // chance that somebody blinks, each time
 
 const ARTICLE = /^(the|an?)\s+/i;
 
@@ -45,6 +47,9 @@ export class Stage {
     this.onInterrupt = onInterrupt;
     this.cast.addEventListener("keydown", (event) => this.#walk(event));
     new ResizeObserver(() => this.#arrange()).observe(root);
+    if (!matchMedia("(prefers-reduced-motion: reduce)").matches) {
+      setInterval(() => document.hidden || this.#stir(), STIR_MS);
+    }
   }
 
   /** Puts the scene's NPCs, [{id, name, role, quest_giver, activity}], into the room. */
@@ -67,7 +72,6 @@ export class Stage {
     button.type = "button";
     button.dataset.npc = npc.id;
     button.setAttribute("role", "radio");
-    button.style.setProperty("--delay", `${-(hash(npc.id) % 5000)}ms`);
     button.append(element("span", "thought", ..."...".split("").map(() => element("i", ""))));
     if (npc.quest_giver) {
       const badge = element("span", "quest", "!");
@@ -103,6 +107,24 @@ export class Stage {
   setActivity(id, activity) {
     const person = this.#people.get(id);
     if (person) person.button.dataset.activity = activity || "idle";
+  }
+
+  /**
+   * Moves the fire, the weather and an eyelid now and then. Seldom and by hand: endless animations cost
+   * a frame each, and whoever plays here may run the engine on the same processor.
+   */
+  #stir() {
+    const some = (from, to) => from + Math.random() * (to - from);
+    const flame = `scale(${some(0.94, 1.02)}, ${some(0.92, 1.07)}) skewX(${some(-4, 4)}deg)`;
+    this.root.querySelector(".fire").style.transform = flame;
+    const weather = this.root.querySelector(".weather").style;
+    weather.setProperty("--fall", `${some(-30, 30)}px`);
+    weather.setProperty("--drift", `${some(-6, 6)}px`);
+    const people = [...this.#people.values()];
+    for (const { button } of people) button.classList.remove("blinking");
+    if (people.length && Math.random() < BLINKS) {
+      people[Math.floor(some(0, people.length))].button.classList.add("blinking");
+    }
   }
 
   /** Where everybody stands: the innkeeper behind the counter if it is in sight, others in two rows. */

@@ -125,7 +125,7 @@ def test_the_page_loads_nothing_from_elsewhere_and_never_parses_text_as_markup()
 
 def test_metrics_are_typed_labelled_by_cause_and_rendered_at_most_once_a_second() -> None:
     figures = {"blocks_free": 7.0, "steps": 3.0, "errors_bad_json": 2.0, "closes_1000": 1.0}
-    figures |= {"turns_completed": 5.0, "turns_running": 1.0}
+    figures |= {"turns_ended_completed": 5.0, "turns_running": 1.0}
     now = [0.0]
     metrics = Metrics(lambda: figures, clock=lambda: now[0])
     families = {f.name: f for f in text_string_to_metric_families(metrics.render().decode())}
