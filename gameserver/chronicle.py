@@ -55,8 +55,8 @@ def _item(line: Line) -> HistoryItem:
         line.who,
         line.name,
         line.text,
+        line.heard,
         line.ts,
         line.npc,
-        line.heard,
         line.status,
     )

@@ -220,16 +220,16 @@ class WorldEvent(msgspec.Struct, frozen=True):
 
 
 class HistoryItem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of a dialogue, as this player may see it."""
+    """One line of a dialogue, as this player may see it; `heard` is null for all but turns."""
 
     id: str
     kind: str
     who: str
     name: str
     text: str
+    heard: int | None
     ts: int
     npc: str | None = None
-    heard: int | None = None
     status: str | None = None
 
 

@@ -183,17 +183,19 @@ class Outbox:
 
     def _pump(self) -> None:
         self._scheduled = False
-        while self._wire.writable:
+        more = True
+        while more and self._wire.writable:
             batch: list[bytes] = []
             size = 0
+            more = False
             for unit in self._units():
                 batch += unit
                 size += sum(map(len, unit))
                 if size >= _BATCH_BYTES:
+                    more = True
                     break
-            if not batch:
-                return
-            self._wire.write(batch)
+            if batch:
+                self._wire.write(batch)
 
     def _units(self) -> Iterator[Sequence[bytes]]:
         """Messages that belong together. Cursors move before each is yielded, so that the
@@ -201,7 +203,8 @@ class Outbox:
         while self._control:
             yield (self._control.popleft(),)
         for feed in list(self._feeds.values()):
-            yield from self._events(feed)
+            if feed.s != feed.stream.last:
+                yield from self._events(feed)
         if self._parked:
             return
         for hearing in list(self._hearings.values()):

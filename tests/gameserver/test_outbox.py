@@ -1,0 +1,236 @@
+"""Cursors: whatever the pace, each client gets every event once, in order, and every word."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gameserver.messages import Ack, Gap, TurnEnd, TurnStart, TurnUsage
+from gameserver.outbox import Outbox
+from gameserver.protocol import Close, encode
+from gameserver.settings import Flow
+from gameserver.streams import Latest, Stream
+from gameserver.turn import Turn
+from tests.gameserver.stage import settings_with
+
+SETTINGS = settings_with()
+
+
+class Wire:
+    """A socket that can be full."""
+
+    def __init__(self) -> None:
+        self.writable = True
+        self.sent: list[bytes] = []
+        self.aborted: Close | None = None
+
+    def write(self, messages: Sequence[bytes]) -> None:
+        assert self.writable
+        self.sent += messages
+
+    def abort(self, code: Close) -> None:
+        self.aborted = code
+
+    def messages(self) -> list[dict[str, Any]]:
+        return [json.loads(message) for message in self.sent]
+
+
+class Client:
+    """An outbox that follows a stream, on a wire."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.wire = Wire()
+        self.outbox = Outbox(self.wire, SETTINGS, Counter())
+        self.outbox.follow(stream, self.snapshot)
+
+    def snapshot(self, gap: Gap) -> bytes:
+        return encode("scene.snapshot", gap)
+
+    def text(self, turn: str) -> str:
+        """What came of a turn; fails if a chunk is missing or comes twice."""
+        text, n = "", 0
+        for message in self.wire.messages():
+            d = message["d"]
+            if message["t"] in ("npc.delta", "npc.turn.sync") and d["turn"] == turn:
+                assert d["i"] == n
+                text, n = text + d["text"], n + d["n"]
+        return text
+
+
+class Scene:
+    """A stream with one NPC that speaks one turn after another."""
+
+    def __init__(self, flow: Flow | None = None) -> None:
+        self.stream = Stream("inn", 1, flow or SETTINGS.flow)
+        self.turn: Turn | None = None
+        self.turns: list[Turn] = []
+
+    def start(self, merge_s: float = 0.0) -> Turn:
+        self.turn = Turn(f"t{len(self.turns)}", "mira", (self.stream,), merge_s)
+        self.turns.append(self.turn)
+        start = TurnStart(self.turn.id, "mira", [], [])
+        self.stream.append("npc.turn.start", start, opens=self.turn)
+        return self.turn
+
+    def end(self) -> None:
+        turn, self.turn = self.turn, None
+        assert turn is not None
+        turn.publish()
+        usage = TurnUsage(0, 0, 0, 0, 0, 0)
+        end = TurnEnd(turn.id, "mira", "completed", "stop", 0, turn.text(), 0, (), usage)
+        self.stream.append("npc.turn.end", end, closes=turn)
+
+
+async def test_everybody_who_keeps_up_gets_the_very_same_bytes() -> None:
+    scene = Scene()
+    ann, bob = Client(scene.stream), Client(scene.stream)
+    turn = scene.start()
+    for text in ("one ", "two ", "three"):
+        turn.append(text)
+        await asyncio.sleep(0)
+    scene.end()
+    await asyncio.sleep(0)
+    assert len(ann.wire.sent) == 5
+    assert all(a is b for a, b in zip(ann.wire.sent, bob.wire.sent, strict=True))
+
+
+async def test_nothing_is_built_for_a_full_wire_and_then_it_comes_merged() -> None:
+    scene = Scene()
+    ann = Client(scene.stream)
+    ann.wire.writable = False
+    turn = scene.start()
+    for text in ("one ", "two ", "three"):
+        turn.append(text)
+        await asyncio.sleep(0)
+    assert ann.wire.sent == []
+    ann.wire.writable = True
+    ann.outbox.wake()
+    await asyncio.sleep(0)
+    start, delta = ann.wire.messages()
+    assert start["t"] == "npc.turn.start"
+    assert (delta["d"]["i"], delta["d"]["n"], delta["d"]["text"]) == (0, 3, "one two three")
+
+
+async def test_chunks_are_merged_between_publications() -> None:
+    scene = Scene()
+    ann = Client(scene.stream)
+    turn = scene.start(merge_s=0.03)
+    for text in "abcdef":
+        turn.append(text)
+    await asyncio.sleep(0.05)
+    deltas = [m["d"]["text"] for m in ann.wire.messages() if m["t"] == "npc.delta"]
+    assert deltas == ["a", "bcdef"]
+
+
+async def test_a_latest_value_is_sent_once_and_newest() -> None:
+    scene = Scene()
+    ann = Client(scene.stream)
+    ann.wire.writable = False
+    state = Latest("npc.state", scene.stream, lambda rev: Gap(rev, rev))
+    for _ in range(5):
+        state.changed()
+    ann.wire.writable = True
+    ann.outbox.wake()
+    await asyncio.sleep(0)
+    (message,) = ann.wire.messages()
+    assert message["d"]["from"] == 5
+    assert (message["st"], message["ep"]) == ("inn", 1)
+
+
+async def test_three_missed_windows_in_a_minute_end_the_connection() -> None:
+    scene = Scene(Flow(window_events=2))
+    ann = Client(scene.stream)
+    for _ in range(3):
+        ann.wire.writable = False
+        for _ in range(5):
+            scene.stream.append("presence", Ack())
+        ann.wire.writable = True
+        ann.outbox.wake()
+        await asyncio.sleep(0)
+    assert [m["t"] for m in ann.wire.messages()] == ["scene.snapshot"] * 2
+    assert ann.wire.messages()[1]["d"] == {"from": 6, "to": 10}
+    assert ann.wire.aborted == Close.STALLED
+
+
+async def test_a_client_that_left_hears_no_more() -> None:
+    scene = Scene()
+    ann = Client(scene.stream)
+    turn = scene.start()
+    await asyncio.sleep(0)
+    ann.outbox.unfollow(scene.stream)
+    turn.append("secret")
+    scene.end()
+    await asyncio.sleep(0)
+    assert [m["t"] for m in ann.wire.messages()] == ["npc.turn.start"]
+    assert not scene.stream.listeners
+
+
+async def test_old_events_leave_the_window() -> None:
+    stream = Stream("inn", 1, Flow(window_bytes=1000))
+    for _ in range(100):
+        stream.append("presence", Ack())
+    kept = stream.after(95)
+    assert kept is not None
+    assert [event.s for event in kept] == [96, 97, 98, 99, 100]
+    assert stream.after(0) is None
+    assert stream.after(100) == []
+
+
+steps = st.lists(
+    st.one_of(
+        st.sampled_from(["start", "chunk", "end", "event", "turn of the loop"]),
+        st.tuples(st.sampled_from(["full", "free", "park", "unpark"]), st.integers(0, 2)),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(steps)
+async def test_any_pace_gives_the_same_story(story: list[str | tuple[str, int]]) -> None:
+    scene = Scene()
+    clients = [Client(scene.stream) for _ in range(3)]
+    for step in story:
+        if isinstance(step, tuple):
+            what, number = step
+            client = clients[number]
+            if what in ("full", "free"):
+                client.wire.writable = what == "free"
+                client.outbox.wake()
+            else:
+                (client.outbox.park if what == "park" else client.outbox.unpark)("pause")
+        elif step == "start" and scene.turn is None:
+            scene.start()
+        elif step == "chunk" and scene.turn is not None:
+            scene.turn.append(f"w{len(scene.turn.chunks)} ")
+        elif step == "end" and scene.turn is not None:
+            scene.end()
+        elif step == "event":
+            scene.stream.append("presence", Ack())
+        else:
+            await asyncio.sleep(0)
+    for client in clients:
+        client.wire.writable = True
+        client.outbox.unpark("pause")
+    if scene.turn is not None:
+        scene.end()
+    await asyncio.sleep(0)
+    for client in clients:
+        messages = client.wire.messages()
+        numbers = [m["s"] for m in messages if "s" in m]
+        assert numbers == list(range(1, scene.stream.last + 1))
+        ended: set[str] = set()
+        for message in messages:
+            if message["t"] in ("npc.delta", "npc.turn.sync"):
+                assert message["d"]["turn"] not in ended
+            elif message["t"] == "npc.turn.end":
+                ended.add(message["d"]["turn"])
+        for turn in scene.turns:
+            heard = client.text(turn.id)
+            assert turn.text().startswith(heard)
+            if not any(isinstance(step, tuple) and step[0] == "park" for step in story):
+                assert heard == turn.text()
