@@ -126,8 +126,8 @@ def plan_work(shares: Sequence[Share], small: int, large: int) -> Work:
                     groups[piece.key, share.speaking] = group
             group.rows.append(rows)
             column += len(_stretches(piece.length, share.speaking))
-        piece_start[rows] = piece.start
-        piece_blocks[rows] = group.at
+            piece_start[rows] = piece.start  # the last piece's value stays
+            piece_blocks[rows] = group.at
     return _cut(ordered, block_table, piece_start, piece_blocks, small, large)
 
 

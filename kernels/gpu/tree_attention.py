@@ -146,9 +146,7 @@ def _merge(
         there = start + some < count
         part = tl.load(parts + first + start + some, mask=there, other=0).to(tl.int64)
         place = part[:, None] * HEADS + head[None, :]
-        weight = tl.load(
-            weights + place, mask=there[:, None] & real[None, :], other=float("-inf")
-        )
+        weight = tl.load(weights + place, mask=there[:, None] & real[None, :], other=float("-inf"))
         # A stretch of which a row sees nothing left weight -inf, and its partial means nothing.
         value = tl.load(
             partials + place[:, :, None] * DIM + d[None, None, :],
@@ -358,7 +356,8 @@ class TreeAttention:
 def _tiles(padded: int, wide: bool) -> tuple[Tile, Tile]:
     """Tiles for few and for many rows; chosen by measurement on an H200."""
     if wide:
-        return Tile(16, 32, 4, 1, 4), Tile(64, 32, 4, 1, 2)
+        tokens = 32 if padded > 128 else 64
+        return Tile(16, tokens, 4, 1, 4), Tile(64, tokens, 4, 1, 2)
     if padded <= 128:
         return Tile(16, 64, 4, 3, 4), Tile(128, 64, 8, 2, 1)
     return Tile(16, 32, 4, 2, 4), Tile(64, 32, 4, 2, 1)

@@ -1,0 +1,239 @@
+"""Drawing the next token of each row on the device.
+
+Top-k and top-p keep the tokens above a threshold, and a threshold can be searched for without
+sorting: each pass over the row measures seven candidates and leaves an eighth of the range. The
+draw inverts the kept probabilities at one uniform number that depends on (seed, position) alone,
+so a row's token does not depend on its batch mates. Tokens as likely as the last one kept are kept
+too.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import triton
+import triton.language as tl
+
+#: Columns of the sampling table, int32: temperature, top-p, min-p and repetition penalty (bits of
+#: a float32), top-k, seed (low and high half), row of the table of seen tokens or -1.
+PARAMETERS = 8
+#: Tokens that a program takes at a time.
+_TILE = 2048
+_PIVOTS = 8
+
+
+@triton.jit
+def _scores(row, seen, token, VOCAB: tl.constexpr, penalty, penalised):
+    """Logits of a tile of tokens, float32, with the repetition penalty."""
+    real = token < VOCAB
+    logit = tl.load(row + token, mask=real, other=float("-inf")).to(tl.float32)
+    if penalised:
+        word = tl.load(seen + token // 32, mask=real, other=0)
+        hit = ((word >> (token % 32)) & 1) != 0
+        changed = tl.where(logit > 0, logit / penalty, logit * penalty)
+        logit = tl.where(hit, changed, logit)
+    return logit
+
+
+@triton.jit
+def _order(value):
+    """An int64 that sorts like the float32 `value`."""
+    bits = value.to(tl.int32, bitcast=True)
+    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64)
+
+
+@triton.jit
+def _threshold(
+    row,
+    seen,
+    penalty,
+    penalised,
+    best,
+    sharpness,
+    floor,
+    unit,
+    goal,
+    BY_MASS: tl.constexpr,
+    VOCAB: tl.constexpr,
+    TILE: tl.constexpr,
+    PIVOTS: tl.constexpr,
+):
+    """The highest order at or above which `goal` tokens (or their mass) lie, not below `floor`."""
+    low = floor
+    high = _order(best) // unit * unit + unit
+    number = tl.arange(0, PIVOTS)
+    while high - low > unit:
+        step = (high - low) // unit
+        pivot = low + (step * number // PIVOTS) * unit
+        reached = tl.zeros([TILE, PIVOTS], tl.float32)
+        for start in range(0, VOCAB, TILE):
+            token = start + tl.arange(0, TILE)
+            score = _scores(row, seen, token, VOCAB, penalty, penalised)
+            if BY_MASS:
+                share = tl.exp((score - best) * sharpness)
+            else:
+                share = tl.where(token < VOCAB, 1.0, 0.0)
+            above = _order(score)[:, None] >= pivot[None, :]
+            reached += tl.where(above, share[:, None], 0.0)
+        enough = tl.sum(reached, 0) >= goal
+        # The lowest pivot is `low`, which is enough by definition.
+        kept = tl.max(tl.where(enough | (number == 0), pivot, low), 0)
+        over = tl.min(tl.where((enough == 0) & (pivot > kept), pivot, high), 0)
+        low, high = kept, over
+    return low
+
+
+@triton.jit
+def _sample(
+    logits,
+    table,
+    seen,
+    sample_rows,
+    positions,
+    drawn,
+    seen_stride,
+    VOCAB: tl.constexpr,
+    TILE: tl.constexpr,
+    PIVOTS: tl.constexpr,
+    NARROW: tl.constexpr,
+):
+    sample = tl.program_id(0)
+    entry = table + sample * 8
+    temperature = tl.load(entry).to(tl.float32, bitcast=True)
+    top_p = tl.load(entry + 1).to(tl.float32, bitcast=True)
+    min_p = tl.load(entry + 2).to(tl.float32, bitcast=True)
+    penalty = tl.load(entry + 3).to(tl.float32, bitcast=True)
+    top_k = tl.load(entry + 4)
+    seen_row = tl.load(entry + 7)
+    penalised = seen_row >= 0
+    seen = seen + tl.maximum(seen_row, 0) * seen_stride
+    row = logits + sample.to(tl.int64) * VOCAB
+    here = tl.load(sample_rows + sample)
+    position = tl.load(positions + here) + 1
+
+    best = tl.full([], float("-inf"), tl.float32)
+    token = tl.full([], 0, tl.int32)
+    for start in range(0, VOCAB, TILE):
+        tile = start + tl.arange(0, TILE)
+        score = _scores(row, seen, tile, VOCAB, penalty, penalised)
+        highest = tl.max(score, 0)
+        if highest > best:
+            best = highest
+            token = start + tl.argmax(score, 0).to(tl.int32)
+
+    if temperature > 0:
+        sharpness = 1 / temperature
+        # A bfloat16 logit has only the upper half of a float32's bits, unless a penalty changed it.
+        unit = tl.where(penalised, 1, 65536 if NARROW else 1).to(tl.int64)
+        floor = tl.full([], -2147483648, tl.int64)
+        mass = tl.full([], 0.0, tl.float32)
+        if (top_k > 0) & (top_k < VOCAB):
+            floor = _threshold(
+                row, seen, penalty, penalised, best, sharpness, floor, unit, top_k.to(tl.float32),
+                False, VOCAB, TILE, PIVOTS,
+            )  # fmt: skip
+        if top_p < 1:
+            for start in range(0, VOCAB, TILE):
+                score = _scores(row, seen, start + tl.arange(0, TILE), VOCAB, penalty, penalised)
+                weight = tl.exp((score - best) * sharpness)
+                mass += tl.sum(tl.where(_order(score) >= floor, weight, 0.0), 0)
+            floor = _threshold(
+                row, seen, penalty, penalised, best, sharpness, floor, unit, mass * top_p,
+                True, VOCAB, TILE, PIVOTS,
+            )  # fmt: skip
+        kept = tl.full([], 0.0, tl.float32)
+        for start in range(0, VOCAB, TILE):
+            score = _scores(row, seen, start + tl.arange(0, TILE), VOCAB, penalty, penalised)
+            weight = tl.exp((score - best) * sharpness)
+            chosen = (_order(score) >= floor) & (weight >= min_p)
+            kept += tl.sum(tl.where(chosen, weight, 0.0), 0)
+
+        # SplitMix64 of (seed, position), as on the CPU.
+        low = tl.load(entry + 5).to(tl.uint32, bitcast=True).to(tl.uint64)
+        high = tl.load(entry + 6).to(tl.uint32, bitcast=True).to(tl.uint64)
+        z = ((high << 32) | low) * 0x9E3779B97F4A7C15
+        z += (position + 1).to(tl.uint64) * 0xD1B54A32D192ED03 + 0x9E3779B97F4A7C15
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB
+        z = z ^ (z >> 31)
+        target = ((z >> 41).to(tl.int32).to(tl.float32) + 0.5) / 8388608.0 * kept
+
+        before = tl.full([], 0.0, tl.float32)
+        found = tl.full([], -1, tl.int32)
+        for start in range(0, VOCAB, TILE):
+            if found < 0:
+                tile = start + tl.arange(0, TILE)
+                score = _scores(row, seen, tile, VOCAB, penalty, penalised)
+                weight = tl.exp((score - best) * sharpness)
+                chosen = (_order(score) >= floor) & (weight >= min_p)
+                weight = tl.where(chosen, weight, 0.0)
+                inside = tl.sum(weight, 0)
+                if before + inside > target:
+                    reached = before + tl.cumsum(weight, 0)
+                    # Rounding may leave no sum above the target; then the last one chosen.
+                    above = tl.min(tl.where(chosen & (reached > target), tile, VOCAB), 0)
+                    last = tl.max(tl.where(chosen, tile, 0), 0)
+                    found = tl.minimum(above, last).to(tl.int32)
+                before += inside
+        # Likewise for a target that rounding put at the very end: the most likely token.
+        token = tl.where(found < 0, token, found)
+
+    tl.store(drawn + sample, token)
+    tl.store(positions + here, position)
+    if penalised:
+        word = seen + token // 32
+        tl.store(word, tl.load(word) | (1 << (token % 32)))
+
+
+def sample(
+    logits: torch.Tensor,
+    table: torch.Tensor,
+    seen: torch.Tensor,
+    sample_rows: torch.Tensor,
+    positions: torch.Tensor,
+    drawn: torch.Tensor,
+) -> None:
+    """Draw one token per row, and move each row on by one position.
+
+    Args:
+        logits: [samples, vocab].
+        table: int32 [samples, PARAMETERS], see `parameters`.
+        seen: int32 [any, ⌈vocab / 32⌉], bit t of a row says that token t occurred; the drawn token
+            is added.
+        sample_rows: int32 [samples], which batch row each sample belongs to.
+        positions: int32 [batch rows], of the tokens fed; increased by one where a token was drawn.
+        drawn: int32 [samples or more], overwritten.
+    """
+    samples, vocab = logits.shape
+    _sample[(samples,)](
+        logits,
+        table,
+        seen,
+        sample_rows,
+        positions,
+        drawn,
+        seen.stride(0),
+        vocab,
+        _TILE,
+        _PIVOTS,
+        logits.dtype == torch.bfloat16,
+        num_warps=8,
+    )
+
+
+def parameters(
+    *,
+    temperature: float,
+    top_p: float,
+    min_p: float,
+    top_k: int,
+    seed: int,
+    repetition_penalty: float = 1.0,
+    seen_row: int = -1,
+) -> npt.NDArray[np.int32]:
+    """One row of the sampling table. `seed` is below 2^64; `seen_row` is -1 without a penalty."""
+    row = np.zeros(PARAMETERS, np.int32)
+    row[:4].view(np.float32)[:] = (temperature, top_p, min_p, repetition_penalty)
+    row[4] = min(top_k, 2**31 - 1)
+    row[5:7] = np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32).view(np.int32)
+    row[7] = seen_row
+    return row
