@@ -148,7 +148,7 @@ def _find_frames(template: str, bos: str, eos: str) -> _Pieces:
     except TemplateError as error:
         raise ModelError(f"the model's chat template does not compile: {error}") from error
 
-    def render(*turns: tuple[Role, str], ask: bool = False) -> str:
+    def render(*turns: tuple[str, str], ask: bool = False) -> str:
         # Templates test `tools is none`, which an undefined name is not. Thinking aloud is not
         # speech.
         return program.render(

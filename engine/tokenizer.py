@@ -86,8 +86,8 @@ class Tokenizer:
         kind = metadata.get("tokenizer.ggml.model")
         if kind != "gpt2":
             raise ModelError(
-                f"the GGUF file's tokenizer is of kind {kind!r}, only byte-level BPE ('gpt2') can be "
-                "rebuilt from GGUF; use the model's folder with tokenizer.json and safetensors"
+                f"the GGUF file's tokenizer is of kind {kind!r}, only byte-level BPE ('gpt2') can "
+                "be rebuilt from GGUF; use the model's folder with tokenizer.json and safetensors"
             )
         cut = str(metadata.get("tokenizer.ggml.pre", "default"))
         if cut not in _CUTS:

@@ -1,0 +1,1 @@
+"""Tensor operations; nothing here knows of tokens, scenes or players."""

@@ -1,4 +1,6 @@
-"""What every kernel computes, in plain torch. These are the definitions; fast ones are tested against them."""
+"""What every kernel computes, in plain torch. These are the definitions; fast ones are tested
+against them.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,8 +10,8 @@ import torch.nn.functional as F
 
 
 class SpanLike(Protocol):
-    """Rows [start, end) of a batch are the last ones of a context of `context` tokens, stored in `runs`
-    of (first slot, length) that follow one another.
+    """Rows [start, end) of a batch are the last ones of a context of `context` tokens, stored in
+    `runs` of (first slot, length) that follow one another.
     """
 
     @property
@@ -37,7 +39,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
 
 
 def rope_tables(frequencies: Sequence[float], length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines for `rope`, float32 [length, dim]; the sines of the first half are negated."""
+    """Cosines and sines for `rope`, float32 [length, dim]; sines of the first half are negated."""
     angles = torch.arange(length, dtype=torch.float32)[:, None] * torch.tensor(frequencies)
     cos, sin = angles.cos(), angles.sin()
     return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)

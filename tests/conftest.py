@@ -9,7 +9,9 @@ from engine.weights.fetch import fetch_model
 
 @pytest.fixture(scope="session")
 def cache_dir(request: pytest.FixtureRequest) -> Path:
-    """Where `make serve` keeps fetched models in a checkout, so that tests and server share one copy."""
+    """Where `make serve` keeps fetched models in a checkout, so that tests and server share one
+    copy.
+    """
     return request.config.rootpath / ".cache" / "troupe"
 
 

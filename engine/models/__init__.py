@@ -1,0 +1,1 @@
+"""Model shapes and the decoder that computes them."""

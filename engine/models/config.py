@@ -17,8 +17,8 @@ class ModelConfig:
     """What a decoder needs to know besides its weights.
 
     Attributes:
-        vocab_size, hidden, layers, heads, kv_heads, head_dim, ffn: sizes; `ffn` is the width inside the
-            feed-forward block.
+        vocab_size, hidden, layers, heads, kv_heads, head_dim, ffn: sizes; `ffn` is the width inside
+            the feed-forward block.
         norm_eps: added to the mean square in RMSNorm.
         max_len: most positions the model was made for.
         rope_frequencies: radians per position of each pair of head dimensions, scaling included.
@@ -57,8 +57,8 @@ class ModelConfig:
             raise ModelError(f"{self.heads} heads cannot share {self.kv_heads} KV heads evenly")
         if 2 * len(self.rope_frequencies) != self.head_dim:
             raise ModelError(
-                f"rotary embedding of {2 * len(self.rope_frequencies)} of {self.head_dim} head dimensions "
-                "is not supported"
+                f"rotary embedding of {2 * len(self.rope_frequencies)} of {self.head_dim} head "
+                "dimensions is not supported"
             )
 
     @classmethod
@@ -111,14 +111,15 @@ def rope_frequencies(head_dim: int, rope: Mapping[str, Any]) -> tuple[float, ...
     """Radians per position of each of the `head_dim`/2 pairs.
 
     Args:
-        head_dim: dimensions that rotate.
-        rope: `rope_theta` and, for a stretched context, `rope_type` ("linear", "llama3") with its fields.
+        head_dim: dimensions that rotate. rope: `rope_theta` and, for a stretched context,
+        `rope_type` ("linear", "llama3") with its fields.
 
     Raises:
         ModelError: another kind of scaling, or a field is missing.
     """
     kind = rope.get("rope_type") or rope.get("type") or "default"
-    # In float32 and in this order of operations: at position 8000 a last bit here is visible in text.
+    # In float32 and in this order of operations: at position 8000 a last bit here is visible in
+    # text.
     steps = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
     frequencies = 1.0 / (float(rope["rope_theta"]) ** steps)
     try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """Weights of one layer. Q, K and V are one product; the activation is folded into the others."""
+    """Weights of one layer. Q, K and V are one product, the activation is part of the others."""
 
     attention_norm: torch.Tensor
     qkv: PackedLinear
@@ -36,12 +36,12 @@ class _Layer:
 class Decoder:
     """Turns token rows into logits, over a paged cache.
 
-    A row's result does not depend, to the bit, on the other rows of the batch, on how its prompt was cut into
-    batches, or on where its KV lies.
+    A row's result does not depend, to the bit, on the other rows of the batch, on how its prompt
+    was cut into batches, or on where its KV lies.
 
     Attributes:
-        config: the model's shape.
-        kv_dtype: what the cache must store. float32 for both numerics: batched products of a few query rows
+        config: the model's shape. kv_dtype: what the cache must store. float32 for both numerics:
+        batched products of a few query rows
             are twice as fast in float32 as in bfloat16 on a CPU.
     """
 
@@ -155,7 +155,9 @@ class _Weights:
         )
 
     def linear(self, names: list[str], rows: int, columns: int) -> PackedLinear:
-        """The projections `names`, stacked: [rows, columns] together. Biases where the model has them."""
+        """The projections `names`, stacked: [rows, columns] together. Biases where the model has
+        them.
+        """
         weight = torch.cat([self._checkpoint.tensor(f"{name}.weight") for name in names])
         self._check(" + ".join(f"{name}.weight" for name in names), weight, (rows, columns))
         bias = None
@@ -173,5 +175,6 @@ class _Weights:
     def _check(self, name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
         if tuple(tensor.shape) != shape:
             raise ModelError(
-                f"{self._checkpoint.source}: {name} is {list(tensor.shape)}, the config says {list(shape)}"
+                f"{self._checkpoint.source}: {name} is {list(tensor.shape)}, "
+                f"the config says {list(shape)}"
             )

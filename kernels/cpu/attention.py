@@ -78,7 +78,11 @@ def _weights(
 
 
 def _sum(
-    panel: Panel, weights: torch.Tensor, values: torch.Tensor, copies: torch.Tensor, out: torch.Tensor
+    panel: Panel,
+    weights: torch.Tensor,
+    values: torch.Tensor,
+    copies: torch.Tensor,
+    out: torch.Tensor,
 ) -> None:
     """Write the weighted sums of values to `out` [kv_heads, rows, dim]."""
     for product in panel.sums:

@@ -41,18 +41,18 @@ class PackedLinear:
 
     def _unary(self, x: torch.Tensor, then: str) -> torch.Tensor:
         if not self._packed:
-            y = F.linear(x, self._weight, self._bias)
-            return F.silu(y) if then == "swish" else y
-        y = torch.ops.mkldnn._linear_pointwise(
+            plain = F.linear(x, self._weight, self._bias)
+            return F.silu(plain) if then == "swish" else plain
+        y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
             _paired(x), self._weight, self._bias, then, [], ""
         )
         return y[: x.shape[0]]
 
     def _binary(self, x: torch.Tensor, other: torch.Tensor, then: str) -> torch.Tensor:
         if not self._packed:
-            y = F.linear(x, self._weight, self._bias)
-            return y + other if then == "add" else y * other
-        y = torch.ops.mkldnn._linear_pointwise.binary(
+            plain = F.linear(x, self._weight, self._bias)
+            return plain + other if then == "add" else plain * other
+        y: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(
             _paired(x), _paired(other), self._weight, self._bias, then
         )
         return y[: x.shape[0]]

