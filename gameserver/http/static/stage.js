@@ -15,9 +15,9 @@ const BLINKS = 0.15; // chance that somebody blinks, each time
 
 const ARTICLE = /^(the|an?)\s+/i;
 
-/** The head of a role for a name plate: "the captain of the watch, who ..." -> "Captain of the watch". */
+/** The head of a role for a name plate: "the captain of the watch who ..." -> "Captain of the watch". */
 function shortRole(role = "") {
-  const head = role.split(/[,;.]/)[0].replace(ARTICLE, "");
+  const head = role.split(/[,;.]| who | that | with /)[0].replace(ARTICLE, "");
   return head.charAt(0).toUpperCase() + head.slice(1);
 }
 
@@ -147,7 +147,7 @@ export class Stage {
       const along = floor.length > 1 ? index / (floor.length - 1) : 0.5;
       this.#place(person, { ...ROWS[index % 2], x: from + (to - from) * along }, scale, left);
     });
-    for (const id of this.#bubbles.keys()) this.#seat(id);
+    this.#seat();
   }
 
   #place(person, { x, y, size, layer }, scale, left) {
@@ -189,14 +189,14 @@ export class Stage {
     box.style.zIndex = String(this.#rising++);
     this.layer.append(box);
     this.#bubbles.set(id, { box, text, turn, timer: 0 });
-    this.#seat(id);
+    this.#seat();
   }
 
   extend(id, turn, words) {
     const bubble = this.#bubbles.get(id);
     if (bubble?.turn !== turn) return;
     bubble.text.append(words);
-    this.#seat(id);
+    this.#seat();
     bubble.text.scrollTop = bubble.text.scrollHeight;
   }
 
@@ -208,7 +208,7 @@ export class Stage {
     if (!bubble.text.textContent) return this.#dropBubble(id);
     const reading = LAST_WORDS_MS + bubble.text.textContent.length * 20;
     bubble.timer = setTimeout(() => this.#dropBubble(id), reading);
-    this.#seat(id);
+    this.#seat();
   }
 
   #dropBubble(id) {
@@ -219,17 +219,26 @@ export class Stage {
     this.#bubbles.delete(id);
   }
 
-  /** Puts a bubble over its speaker's head, inside the stage. */
-  #seat(id) {
-    const { box } = this.#bubbles.get(id);
-    const place = this.#people.get(id)?.place;
-    if (!place) return;
-    const half = box.offsetWidth / 2;
-    const centre = Math.max(half + 10, Math.min(place.x, this.root.clientWidth - half - 10));
-    const highest = this.root.clientHeight - box.offsetHeight - 10;
-    box.style.left = `${centre}px`;
-    box.style.bottom = `${Math.min(place.bottom + place.head * 0.97, highest)}px`;
-    box.style.setProperty("--tail", `${place.x - centre + half}px`);
+  /** Puts every bubble over its speaker's head, inside the stage; older ones make way upwards. */
+  #seat() {
+    const { clientWidth: width, clientHeight: height } = this.root;
+    const taken = []; // [left, right, top, bottom] of newer bubbles; heights count from below
+    for (const [id, { box }] of [...this.#bubbles].reverse()) {
+      const place = this.#people.get(id)?.place;
+      if (!place) continue;
+      const half = box.offsetWidth / 2;
+      const centre = Math.max(half + 10, Math.min(place.x, width - half - 10));
+      let bottom = place.bottom + place.head * 0.97;
+      for (const [left, right, top, floor] of taken) {
+        const beside = centre + half < left || centre - half > right;
+        if (!beside && bottom < top && bottom + box.offsetHeight > floor) bottom = top + 8;
+      }
+      bottom = Math.min(bottom, height - box.offsetHeight - 10);
+      taken.push([centre - half, centre + half, bottom + box.offsetHeight, bottom]);
+      box.style.left = `${centre}px`;
+      box.style.bottom = `${bottom}px`;
+      box.style.setProperty("--tail", `${place.x - centre + half}px`);
+    }
   }
 
   /** Shows the players, [{id, name, state}], at the front; `self` is our own id. */
