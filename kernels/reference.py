@@ -32,10 +32,10 @@ class SpanLike(Protocol):
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """Each row of `x` [rows, dim] by its root mean square, in float32, times `weight` [dim]."""
-    wide = x.float()
-    wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
-    return weight * wide.to(x.dtype)
+    """Each vector of `x` [..., dim] by its root mean square, times `weight` [dim]; computed in
+    float32, rounded to the dtype of `x`.
+    """
+    return F.rms_norm(x, weight.shape, weight, eps)
 
 
 def rope_tables(frequencies: Sequence[float], length: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -60,8 +60,8 @@ def store_kv(
     """Write `k`, `v` [rows, kv_heads, dim] to `slots` [rows] of one layer's `keys`, `values`
     [kv_heads, slots, dim].
     """
-    keys[:, slots] = k.transpose(0, 1).to(keys.dtype)
-    values[:, slots] = v.transpose(0, 1).to(values.dtype)
+    keys.index_copy_(1, slots, k.transpose(0, 1).to(keys.dtype))
+    values.index_copy_(1, slots, v.transpose(0, 1).to(values.dtype))
 
 
 def paged_attention(

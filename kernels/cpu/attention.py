@@ -29,7 +29,7 @@ class PagedAttention:
         self._queries = (row * heads + head * group + member).view(-1)
         places = head * len(plan.rows) + plan.places
         self._result = places.view(kv_heads, -1, group).transpose(0, 1).reshape(-1)
-        self._copies = (head * slots + plan.copies).view(-1)
+        self._copies = (head * slots + plan.copies[:, None]).view(-1)
 
     def __call__(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         """Attend.
@@ -47,7 +47,7 @@ class PagedAttention:
         queries = queries.view(heads, -1, dim)
         out = torch.empty_like(queries)
         copies = [
-            cache.view(-1, dim).index_select(0, self._copies).view(heads, -1, dim)
+            cache.view(-1, dim).index_select(0, self._copies).view(-1, heads, TILE, dim)
             for cache in (keys, values)
         ]
         for panel in self._panels:
@@ -71,7 +71,7 @@ def _weights(
         if product.parts == 1:
             torch.bmm(mine, context, out=target)
         else:
-            target.copy_(torch.bmm(_parted(mine, product), context).view(target.shape))
+            target.copy_(_together(torch.bmm(_apart(mine, product), context), product))
     # Also covers what no product has written: the tail of contexts shorter than the longest.
     scores[:, :, panel.sure :].masked_fill_(panel.hidden, float("-inf"))
     return scores.softmax(-1)
@@ -89,10 +89,10 @@ def _sum(
         target = out[:, product.start : product.end]
         share = weights[:, product.start : product.end].narrow(2, product.column, TILE)
         context = _context(product, values, copies)
-        if product.parts > 1:
-            part = torch.bmm(_parted(share, product), context).view(target.shape)
-        else:
+        if product.parts == 1:
             part = torch.bmm(share, context)
+        else:
+            part = _together(torch.bmm(_apart(share, product), context), product)
         if product.column:
             target += part
         else:
@@ -100,12 +100,21 @@ def _sum(
 
 
 def _context(product: Product, cache: torch.Tensor, copies: torch.Tensor) -> torch.Tensor:
-    """What a product reads: [kv_heads, width, dim], with parts [kv_heads · parts, TILE, dim]."""
-    source = copies if product.copied else cache
-    read = source.narrow(1, product.first, product.width * product.parts)
-    return read if product.parts == 1 else read.reshape(-1, TILE, read.shape[2])
+    """What a product reads, of `cache` [kv_heads, slots, dim] or `copies` [tiles, kv_heads, TILE,
+    dim]: [kv_heads, width, dim], or [parts · kv_heads, TILE, dim].
+    """
+    if product.copied:
+        return copies[product.first : product.first + product.parts].flatten(0, 1)
+    return cache.narrow(1, product.first, product.width)
 
 
-def _parted(rows: torch.Tensor, product: Product) -> torch.Tensor:
-    """`rows` [kv_heads, rows, n] as [kv_heads · parts, rows of a part, n]."""
-    return rows.reshape(rows.shape[0] * product.parts, -1, rows.shape[2])
+def _apart(rows: torch.Tensor, product: Product) -> torch.Tensor:
+    """`rows` [kv_heads, rows, n] as [parts · kv_heads, rows of a part, n]."""
+    heads, _, width = rows.shape
+    return rows.reshape(heads, product.parts, -1, width).transpose(0, 1).flatten(0, 1)
+
+
+def _together(rows: torch.Tensor, product: Product) -> torch.Tensor:
+    """The inverse of `_apart`."""
+    height, width = rows.shape[1:]
+    return rows.view(product.parts, -1, height, width).transpose(0, 1).flatten(1, 2)

@@ -31,11 +31,11 @@ class Product:
     Attributes:
         start, end: rows, counted from the panel's first.
         column: where in the context.
-        first: a slot of the cache or, if `copied`, a place in the copies.
-        width: tokens, a multiple of `TILE`.
-        copied: whether the tokens are read from the copies.
-        parts: above 1, the rows are that many equal parts and part i reads the i-th tile from
-            `first` instead of the same one.
+        first: a slot of the cache or, if `copied`, the number of a copied tile.
+        width: tokens, a multiple of `TILE`; one tile if `copied`.
+        copied: whether the tokens are read from copied tiles.
+        parts: above 1, the rows are that many equal parts and part i reads copied tile `first` + i
+            instead of all the same one.
     """
 
     start: int
@@ -87,7 +87,7 @@ class AttentionPlan:
 
     Attributes:
         panels: all the work.
-        copies: slots to be copied before it starts, in the order in which products read them.
+        copies: int64 [tiles, TILE], slots to be copied before it starts.
         rows: int64 [plan rows], the batch row of each, times group plus the head within the group.
         places: int64 [batch rows · group], the plan row of each of those.
     """
@@ -106,7 +106,7 @@ class AttentionPlan:
                 count += 1
             self.panels.append(self._panel(items[:count]))
             del items[:count]
-        self.copies = torch.tensor(self._copies, dtype=torch.int64)
+        self.copies = torch.tensor(self._copies, dtype=torch.int64).view(-1, TILE)
         self.rows = torch.tensor(self._rows, dtype=torch.int64)
         # A filling row repeats its item's first row and precedes nothing: writing places backwards
         # leaves the true one.
@@ -163,11 +163,10 @@ class AttentionPlan:
         if tile[0][1] == TILE:
             return tile[0][0], False
         if tile not in self._copied:
-            self._copied[tile] = len(self._copies)
+            self._copied[tile] = len(self._copied)
             for first, length in tile:
                 self._copies.extend(range(first, first + length))
-            missing = self._copied[tile] + TILE - len(self._copies)
-            self._copies.extend(self._copies[-1:] * missing)
+            self._copies.extend(self._copies[-1:] * (-len(self._copies) % TILE))
         return self._copied[tile], True
 
 
@@ -203,9 +202,9 @@ def _beside(left: Product, right: Product) -> Product | None:
         return None
     if left.parts == 1 and left.first == right.first:
         return Product(left.start, right.end, left.column, left.first, TILE, left.copied)
-    # Parts must be of one size, and follow one another in the copies.
+    # Parts must be of one size, and their tiles follow one another in the copies.
     size = (left.end - left.start) // left.parts
-    follows = left.first + left.parts * TILE == right.first
+    follows = left.first + left.parts == right.first
     if left.copied and follows and right.end - right.start == size == _ROW_STEP:
         return Product(left.start, right.end, left.column, left.first, TILE, True, left.parts + 1)
     return None
@@ -219,13 +218,12 @@ def _joined(sums: tuple[Product, ...]) -> Iterator[Product]:
         last = open_ends.get(rows)
         if (
             last
-            and last.parts == product.parts == 1
-            and last.copied == product.copied
+            and not (last.copied or product.copied)
             and last.first + last.width == product.first
             and last.column + last.width == product.column
         ):
             width = last.width + product.width
-            open_ends[rows] = Product(*rows, last.column, last.first, width, last.copied)
+            open_ends[rows] = Product(*rows, last.column, last.first, width, copied=False)
         else:
             if last:
                 yield last

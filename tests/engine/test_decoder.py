@@ -72,13 +72,13 @@ def test_logits_equal_transformers(shape: str, tmp_path: Path) -> None:
     reference = build_folder(shape, tmp_path)
     assert (tmp_path / "model.safetensors.index.json").is_file(), "a sharded folder is read"
     loop = PagedLoop(Decoder.load(FolderCheckpoint(tmp_path), "exact"))
-    prompt = tokens(600)
-    ours = loop.prefill(loop.open(prompt), chunk=250)
+    prompt = tokens(400)
+    ours = loop.prefill(loop.open(prompt), chunk=150)
     with torch.inference_mode():
         theirs = reference(torch.tensor([prompt])).logits[0]
     torch.testing.assert_close(ours, theirs, rtol=2e-4, atol=2e-4)
     loop = PagedLoop(Decoder.load(FolderCheckpoint(tmp_path), "bf16"))
-    ours = loop.prefill(loop.open(prompt), chunk=250)
+    ours = loop.prefill(loop.open(prompt), chunk=150)
     agreement = torch.nn.functional.cosine_similarity(ours, theirs, dim=-1)
     assert agreement.mean() > 0.99
 
@@ -90,12 +90,12 @@ def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Decoder.load(FolderCheckpoint(folder), request.param)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(5))
 def test_a_row_does_not_depend_on_mates_chunks_or_blocks(tiny: Decoder, seed: int) -> None:
     """Bitwise: alone in one piece, against random pieces beside random others on other blocks."""
     chance = random.Random(seed)
     prompts = [
-        tokens(chance.choice((1, 2, 17, 64, 255, 257, 400, 600)), seed * 10 + n) for n in range(4)
+        tokens(chance.choice((1, 2, 17, 64, 191, 193, 257, 400)), seed * 10 + n) for n in range(4)
     ]
     expected = []
     for prompt in prompts:
@@ -109,7 +109,7 @@ def test_a_row_does_not_depend_on_mates_chunks_or_blocks(tiny: Decoder, seed: in
         shares: list[tuple[Sequence, int]] = []
         for sequence in chosen:
             left = len(sequence.tokens) - sequence.done
-            shares.append((sequence, min(left, chance.choice((1, 1, 3, 16, 50, 130, 600)))))
+            shares.append((sequence, min(left, chance.choice((1, 3, 16, 50, 130, 600)))))
         counts = [count for _, count in shares]
         for (sequence, _), rows in zip(shares, loop.step(*shares).split(counts), strict=True):
             found[sequences.index(sequence)].append(rows)
