@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +11,20 @@ import structlog
 from websockets.exceptions import ConnectionClosed
 
 from gameserver.admission import Admission, Offences, TokenBucket, rate_limited
-from gameserver.commands import Identify, Message, parse
+from gameserver.commands import Identify, read
 from gameserver.guards import GuardedConnection
+from gameserver.inbound import Message, parse
 from gameserver.messages import Hello, Reconnect, Version, Welcome
 from gameserver.outbox import Outbox
 from gameserver.protocol import FEATURES, MAJOR, MINOR, Close, Code, Refusal, encode, now_ms
 from gameserver.session import Session
 from gameserver.settings import Settings
+from gameserver.tally import Tally
 from gameserver.wording import clean_name
 from gameserver.world import World
+
+#: Lost without a close frame, and what the library closes with by itself.
+_LIBRARY_CODES = frozenset({1002, 1006, 1007, 1009})
 
 _log = structlog.get_logger("troupe.game")
 
@@ -37,7 +41,7 @@ class House:
     world: World
     admission: Admission
     limits: dict[str, Any]
-    tally: Counter[str]
+    tally: Tally
 
 
 class Connection:
@@ -72,7 +76,7 @@ class Connection:
                 if self._closing is None:  # what comes after a fatal error is not looked at
                     self._receive(frame)
         except ConnectionClosed:
-            pass
+            self._count_close()
         finally:
             patience.cancel()
             self._end_session()
@@ -94,7 +98,7 @@ class Connection:
         """End the connection for a reason that the client is told first."""
         assert refusal.close is not None
         if self._closing is None:
-            self._house.tally[f"errors_{refusal.code}"] += 1
+            self._house.tally.count(f"errors_{refusal.code}")
             self._outbox.tell(refusal.encode(re))
             self._close(refusal.close, self._settings.guards.linger_s)
 
@@ -110,7 +114,7 @@ class Connection:
     def _receive(self, frame: str | bytes) -> None:
         """Take one message in and answer it."""
         received = time.monotonic()
-        self._house.tally["frames_in"] += 1
+        self._house.tally.count("frames_in")
         size = len(frame) if frame.isascii() else len(frame.encode())  # type: ignore[union-attr]
         wait_s = max(self._messages.take(), self._bytes.take(size))
         if wait_s and self._refused.add():
@@ -152,14 +156,14 @@ class Connection:
         if refusal.close is not None:
             self.fail(refusal, re)
         else:
-            self._house.tally[f"errors_{refusal.code}"] += 1
+            self._house.tally.count(f"errors_{refusal.code}")
             self._outbox.tell(answer)
 
     def _identify(self, message: Message) -> bytes:
         """Begin the session: `welcome`. Raises `Refusal`."""
         if message.t != "identify":
             raise Refusal(Code.NOT_IDENTIFIED, "identify first")
-        wish = message.read()
+        wish = read(message)
         assert isinstance(wish, Identify)
         if wish.proto is not None and wish.proto.major != MAJOR:
             raise Refusal(Code.VERSION, f"this server speaks version {MAJOR}", close=Close.VERSION)
@@ -180,7 +184,7 @@ class Connection:
             says,
             self._house.tally,
         )
-        self._house.tally["sessions_begun"] += 1
+        self._house.tally.count("sessions_begun")
         welcome = Welcome(
             session=self._session.id,
             resume_token=secrets.token_urlsafe(32),
@@ -225,8 +229,14 @@ class Connection:
         """Close once everything said so far is out. Frees at once what the client held."""
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._finish(code, linger_s))
-            self._house.tally[f"closes_{code.value}"] += 1
+            self._house.tally.count(f"closes_{code.value}")
             self._end_session()
+
+    def _count_close(self) -> None:
+        """Count a close that was not ours, by the code that the library or the network gave."""
+        code = self._socket.close_code
+        if self._closing is None and code in _LIBRARY_CODES:
+            self._house.tally.count(f"closes_{code}")
 
     async def _finish(self, code: Close, linger_s: float) -> None:
         await asyncio.sleep(0)  # the outbox writes at the end of this turn of the loop
@@ -241,6 +251,6 @@ class Connection:
             return
         session.end()
         self._house.admission.leave(session.player, self._address)
-        self._house.tally["sessions_ended"] += 1
+        self._house.tally.count("sessions_ended")
         seconds = round(time.monotonic() - self._began, 3)
         _log.info("session ended", session=session.id, seconds=seconds)

@@ -1,24 +1,24 @@
 """Who may make one NPC speak: lines in order of arrival, one turn at a time."""
 
 import re
-import secrets
-import time
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Container
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+import structlog
+
 from engine.api import Ticket
-from engine.decoding.stops import SentenceEnd
 from engine.errors import ContextExceeded, EngineError, QueueFull
 from engine.outputs import RequestOutput, Usage
-from gameserver.messages import Activity, NpcState, Status, TurnEnd, TurnError, TurnStart, TurnUsage
-from gameserver.protocol import Code, Refusal, encoded_size, now_ms
+from gameserver.answer import Answer, Cue, Ending, Spoken, bill, natural_ending
+from gameserver.messages import Activity, NpcState, TurnEnd, TurnError, TurnStart
+from gameserver.protocol import Code, Refusal, encoded_size, new_id, now_ms
 from gameserver.settings import Settings
 from gameserver.streams import Latest, Stream
+from gameserver.tally import Tally
 from gameserver.turn import Turn
-from npc.dialogue import Dialogue, Line, TurnRequest
+from npc.dialogue import Dialogue, TurnRequest
 
 if TYPE_CHECKING:
     from gameserver.session import Session
@@ -29,89 +29,7 @@ _SENTENCE_ENDED = re.compile(r"""[.!?…。！？]["'”’)*\]」』]*\s*\Z""")
 
 Mode = Literal["truncate", "cancel", "yield"]
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Cue:
-    """What an NPC is to answer, or its own greeting.
-
-    Attributes:
-        line: what was said.
-        session: who said it, or who is greeted.
-        received: monotonic time of its arrival.
-        streams: where the turn's events go.
-        listeners: the sessions that hear a whisper; None: everybody in the scene.
-        prefill: words the answer begins with.
-        greeting: the words of a greeting, which no model needs to find.
-    """
-
-    line: Line
-    session: "Session"
-    received: float
-    streams: tuple[Stream, ...]
-    listeners: frozenset["Session"] | None = None
-    prefill: str = ""
-    greeting: str = ""
-
-    @property
-    def hearers(self) -> frozenset[str] | None:
-        """The players who hear a whisper; None: everybody."""
-        if self.listeners is None:
-            return None
-        return frozenset(session.player for session in self.listeners)
-
-    def is_heard_in(self, present: Container["Session"]) -> bool:
-        """Whether anybody who is present would hear the answer; the scene is not empty."""
-        return self.listeners is None or any(session in present for session in self.listeners)
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """Why a turn ends before the engine is through with it. `kept` chunks are remembered."""
-
-    status: Status
-    reason: str
-    kept: int
-    err: TurnError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Spoken:
-    """What is kept of a finished turn, for `turn.heard`.
-
-    Attributes:
-        player: whose line it answered.
-        hearers: players who heard a whisper; None: everybody.
-        chunks: its text.
-        final: whether memory does not follow it any more.
-    """
-
-    player: str
-    hearers: frozenset[str] | None
-    chunks: tuple[str, ...]
-    final: bool
-
-
-class Answer:
-    """A turn on its way from a cue to its end.
-
-    Attributes:
-        cue, turn, request: what is answered, the words, and the order to the NPC.
-        ticket: the engine's; None while nothing is submitted.
-        ending: set once it is decided that no more words are added.
-        yielding: whether it ends with the sentence.
-        sentence: follows the text for that.
-    """
-
-    __slots__ = ("cue", "ending", "request", "sentence", "ticket", "turn", "yielding")
-
-    def __init__(self, cue: Cue, turn: Turn, request: TurnRequest) -> None:
-        self.cue = cue
-        self.turn = turn
-        self.request = request
-        self.ticket: Ticket | None = None
-        self.ending: Ending | None = None
-        self.yielding = False
-        self.sentence = SentenceEnd()
+_log = structlog.get_logger("troupe.game")
 
 
 class Floor:
@@ -127,7 +45,7 @@ class Floor:
         dialogue: Dialogue,
         scene: Stream,
         settings: Settings,
-        tally: Counter[str],
+        tally: Tally,
         *,
         cancel: Callable[[Ticket], None],
         on_prompt: Callable[[str, Ticket], None] | None,
@@ -177,6 +95,13 @@ class Floor:
         self._open(answer)
         return 0
 
+    def check(self, text: str) -> None:
+        """Raise `Refusal` (`context_exceeded`) if a line is too long for the NPC."""
+        try:
+            self.dialogue.check(text)
+        except EngineError as error:
+            raise _refusal(error) from error
+
     def greet(self, cue: Cue) -> None:
         """Speak a greeting, after what is being said and what waits already."""
         self._queue.append(cue)
@@ -202,7 +127,10 @@ class Floor:
         Only the player it answered decides; what was cancelled stays forgotten.
         """
         spoken = self._finished.get(turn)
-        if spoken is None or (spoken.hearers is not None and player not in spoken.hearers):
+        if spoken is None:
+            answer = self.answer  # one that is still spoken ends first; then reports count
+            return answer is not None and answer.turn.id == turn and answer.cue.reaches(player)
+        if spoken.hearers is not None and player not in spoken.hearers:
             return False
         if spoken.player == player and not spoken.final:
             heard = min(heard, len(spoken.chunks))
@@ -254,7 +182,7 @@ class Floor:
         try:
             answer.ticket = self.dialogue.begin(answer.request, partial(self._on_output, answer))
         except EngineError as error:
-            raise refusal_of(error) from error
+            raise _refusal(error) from error
         if self._on_prompt is not None:
             self._on_prompt(answer.turn.id, answer.ticket)
 
@@ -267,7 +195,7 @@ class Floor:
         start = TurnStart(turn.id, self.npc, [cause], sorted(cue.hearers or ()), scene)
         for stream in turn.streams:
             stream.append("npc.turn.start", start, opens=turn)
-        self._tally["turns_started"] += 1
+        self._tally.count("turns_started")
         self._show("busy" if private else "thinking", None if private else cue.session.player)
 
     def _next(self) -> None:
@@ -295,7 +223,9 @@ class Floor:
         if output.text and answer.ending is None:
             self._speak(answer, output.text)
         if output.finish is not None:
-            self._close(answer, answer.ending or _ending(answer, output), output.usage)
+            if output.finish == "stop" and answer.ending is None and not answer.turn.chunks:
+                self._speak(answer, "")  # the model had nothing to add to the prefill
+            self._close(answer, answer.ending or natural_ending(answer, output), output.usage)
             self._next()
 
     def _speak(self, answer: Answer, text: str) -> None:
@@ -323,6 +253,7 @@ class Floor:
     def _close(self, answer: Answer, ending: Ending, usage: Usage | None) -> None:
         turn = answer.turn
         turn.publish()
+        charges = bill(answer, usage)
         end = TurnEnd(
             turn.id,
             self.npc,
@@ -332,13 +263,15 @@ class Floor:
             turn.text(),
             ending.kept,
             (),
-            _bill(answer, usage),
+            charges,
             ending.err,
         )
-        # Remembered before anybody can answer it.
-        self.dialogue.commit(
-            answer.request, turn.text(ending.kept), ending.kept, ending.status, now_ms()
-        )
+        try:  # remembered before anybody can answer it
+            self.dialogue.commit(
+                answer.request, turn.text(ending.kept), ending.kept, ending.status, now_ms()
+            )
+        except Exception:  # whatever becomes of memory, a turn that started ends
+            _log.exception("a turn was not remembered", turn=turn.id)
         for stream in turn.streams:
             stream.append("npc.turn.end", end, closes=turn)
         self._finished[turn.id] = Spoken(
@@ -349,7 +282,11 @@ class Floor:
         )
         if len(self._finished) > self._flow.finished_turns:
             self._finished.popitem(last=False)
-        self._tally[f"turns_ended_{ending.status}"] += 1
+        self._tally.count(f"turns_ended_{ending.status}")
+        if not answer.cue.greeting:
+            self._tally.measure("queue_ms", charges.queue_ms)
+            self._tally.measure("ttft_ms", charges.ttft_ms)
+            self._tally.measure("turn_ms", charges.total_ms)
         self.answer = None
 
     def _show(self, activity: Activity, attention: str | None) -> None:
@@ -361,12 +298,7 @@ class Floor:
         return NpcState(self.npc, rev, self.activity, "neutral", self._attention)
 
 
-def new_id(kind: str) -> str:
-    """A new id for a message ("m") or a turn ("t"), unique among all servers."""
-    return f"{kind}-{secrets.token_hex(8)}"
-
-
-def refusal_of(error: EngineError) -> Refusal:
+def _refusal(error: EngineError) -> Refusal:
     """What a client is told when the engine refuses."""
     if isinstance(error, ContextExceeded):
         return Refusal(Code.CONTEXT_EXCEEDED, str(error), limit=error.limit, actual=error.actual)
@@ -374,35 +306,3 @@ def refusal_of(error: EngineError) -> Refusal:
         return Refusal(Code.BUSY, "too many answers are waiting", retry_ms=error.retry_ms)
     known = {code.value for code in Code}
     return Refusal(Code(error.code) if error.code in known else Code.INTERNAL, str(error))
-
-
-def _ending(answer: Answer, output: RequestOutput) -> Ending:
-    """How a turn ends that nobody stopped."""
-    n = len(answer.turn.chunks)
-    if output.finish == "stop":
-        return Ending("completed", "stop", n)
-    if output.finish == "length":
-        return Ending("truncated", "length", n)
-    if output.finish == "cancelled":
-        return Ending("interrupted", "engine_stopped", n)
-    return Ending("failed", "engine", n, TurnError(Code.INTERNAL, output.error or "engine failure"))
-
-
-def _bill(answer: Answer, usage: Usage | None) -> TurnUsage:
-    """Tokens and times of a turn, counted from the arrival of its line."""
-
-    def since(moment: float | None) -> int | None:
-        return None if moment is None else max(0, round((moment - answer.cue.received) * 1000))
-
-    first, total = since(answer.turn.first_at), since(time.monotonic())
-    assert total is not None
-    if usage is None:  # no model was asked
-        return TurnUsage(0, 0, 0, total, first, total)
-    return TurnUsage(
-        usage.prompt_tokens,
-        usage.cached_tokens,
-        usage.completion_tokens,
-        since(usage.scheduled),
-        first,
-        total,
-    )

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from gameserver.guards import GuardedConnection, Handshakes
 from gameserver.handshake import Doorman
 from gameserver.protocol import SUBPROTOCOL
 from gameserver.settings import Settings
+from gameserver.tally import Tally
 from gameserver.world import World
 from npc.cast import Cast
 
@@ -49,7 +50,7 @@ class GameServer:
         self.port = 0
         self._settings = settings
         self._engine = cast.engine
-        self._tally: Counter[str] = Counter()
+        self._tally = Tally()
         self._prompts: OrderedDict[str, InspectedPrompt] = OrderedDict()
         self._handshakes = Handshakes(settings.guards.handshakes, settings.guards.handshake_age_s)
         self._doorman = Doorman(settings, self._tally)
@@ -133,7 +134,7 @@ class GameServer:
     def gauges(self) -> dict[str, float]:
         """All counters by name, and what is connected and running just now."""
         return {
-            **self._tally,
+            **self._tally.gauges(),
             **self._world.gauges(),
             "connections": len(self._connections),
             "handshakes": len(self._handshakes),
@@ -145,7 +146,7 @@ class GameServer:
         self._handshakes.leave(socket)
         connection = Connection(socket, self._house)
         self._connections.add(connection)
-        self._tally["connections_opened"] += 1
+        self._tally.count("connections_opened")
         try:
             await connection.run()
         finally:

@@ -9,7 +9,6 @@ whole opening timeout.
 import asyncio
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from websockets.server import ServerProtocol
 from gameserver.admission import TokenBucket
 from gameserver.protocol import Close
 from gameserver.settings import Settings
+from gameserver.tally import Tally
 
 _CONTROL = frozenset({Opcode.PING, Opcode.PONG, Opcode.CLOSE})
 _TURNED_AWAY = (
@@ -81,7 +81,7 @@ class GuardedConnection(ServerConnection):
         *,
         settings: Settings,
         handshakes: Handshakes,
-        tally: Counter[str],
+        tally: Tally,
         **options: Any,
     ) -> None:
         super().__init__(protocol, server, **options)
@@ -114,13 +114,13 @@ class GuardedConnection(ServerConnection):
             self.protocol.send_text(message)
         data = b"".join(self.protocol.data_to_send())
         self.transport.write(data)
-        self._tally["frames_out"] += len(messages)
-        self._tally["bytes_out"] += len(data)
+        self._tally.count("frames_out", len(messages))
+        self._tally.count("bytes_out", len(data))
 
     def abort(self, code: Close) -> None:
         """Drop the connection now, without a word; `code` goes into the counters only."""
         if not self.transport.is_closing():
-            self._tally[f"closes_{code.value}"] += 1
+            self._tally.count(f"closes_{code.value}")
             self.transport.abort()
 
     # Liveness
@@ -166,7 +166,7 @@ class GuardedConnection(ServerConnection):
 
     def turn_away(self) -> None:
         """Answer 503 instead of going on with the upgrade."""
-        self._tally["handshakes_refused"] += 1
+        self._tally.count("handshakes_refused")
         self._turned_away = True
         self._handshakes.leave(self)
         if not self.protocol.eof_sent:  # else another answer is on its way already
@@ -179,17 +179,17 @@ class GuardedConnection(ServerConnection):
             return
         self._heard = time.monotonic()
         self._pinged = None
-        self._tally["bytes_in"] += len(data)
+        self._tally.count("bytes_in", len(data))
         super().data_received(data)
         if self.transport.get_write_buffer_size() > self._guards.flood_bytes:
-            self._tally["floods"] += 1
+            self._tally.count("floods")
             self.abort(Close.RATE_LIMITED)
 
     def process_event(self, event: Event) -> None:
         """Count control frames on top of what the library does."""
         super().process_event(event)
         if isinstance(event, Frame) and event.opcode in _CONTROL and self._control.take():
-            self._tally["floods"] += 1
+            self._tally.count("floods")
             self.transport.pause_reading()
             self.on_flood()
 
@@ -222,7 +222,7 @@ class GuardedConnection(ServerConnection):
             self._stall = None
 
     def _stalled(self) -> None:
-        self._tally["stalled"] += 1
+        self._tally.count("stalled")
         self.abort(Close.STALLED)
 
 

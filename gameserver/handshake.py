@@ -1,6 +1,5 @@
 """The HTTP side of the game port: health, and who may upgrade to a WebSocket."""
 
-from collections import Counter
 from http import HTTPStatus
 from urllib.parse import parse_qsl
 
@@ -9,6 +8,7 @@ from websockets.http11 import Request, Response
 
 from gameserver.protocol import PATH
 from gameserver.settings import Settings
+from gameserver.tally import Tally
 
 #: Query parameters that look like credentials: those end up in logs and histories.
 _SECRETS = frozenset({"token", "access_token", "key", "api_key", "apikey", "jwt", "auth", "ticket"})
@@ -21,7 +21,7 @@ class Doorman:
         draining: whether health says that the server is going away.
     """
 
-    def __init__(self, settings: Settings, tally: Counter[str]) -> None:
+    def __init__(self, settings: Settings, tally: Tally) -> None:
         self.draining = False
         self._origins = frozenset(settings.origins)
         self._tally = tally
@@ -30,7 +30,7 @@ class Doorman:
         """The response to a request, or None to go on with the upgrade."""
         response = self._judge(connection, request)
         if response is not None:
-            self._tally[f"http_{response.status_code}"] += 1
+            self._tally.count(f"http_{response.status_code}")
         return response
 
     def _judge(self, connection: ServerConnection, request: Request) -> Response | None:

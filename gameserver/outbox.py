@@ -1,7 +1,7 @@
 """What one connection has still to be told, as cursors into lists that everybody shares."""
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from gameserver.messages import Gap
 from gameserver.protocol import Close
 from gameserver.settings import Settings
 from gameserver.streams import Latest, Stream
+from gameserver.tally import Tally
 from gameserver.turn import Turn
 
 _BATCH_BYTES = 16 * 1024  # written at a time, so that a full buffer is noticed soon
@@ -85,7 +86,7 @@ class Outbox:
         delta_s: shortest time between deltas of a turn that the client asked for.
     """
 
-    def __init__(self, wire: Wire, settings: Settings, tally: Counter[str]) -> None:
+    def __init__(self, wire: Wire, settings: Settings, tally: Tally) -> None:
         self.delta_s = 0.0
         self._wire = wire
         self._tally = tally
@@ -107,7 +108,7 @@ class Outbox:
         else:
             self._pump()
             if len(self._control) >= self._limit:
-                self._tally["stalled"] += 1
+                self._tally.count("stalled")
                 self._wire.abort(Close.STALLED)
 
     def follow(
@@ -146,7 +147,7 @@ class Outbox:
         """Send events only, until every reason for that is gone."""
         if reason not in self._parked:
             self._parked.add(reason)
-            self._tally["parks"] += 1
+            self._tally.count("parks")
 
     def unpark(self, reason: str) -> None:
         """A reason is gone. With the last one, each running turn is brought up to date."""
@@ -238,8 +239,8 @@ class Outbox:
         hearing.i = turn.published
         hearing.due = self._loop.time() + self.delta_s
         hearing.resync = False
-        self._tally["deltas_out"] += 1
-        self._tally["chunks_out"] += hearing.i - i
+        self._tally.count("deltas_out")
+        self._tally.count("chunks_out", hearing.i - i)
         return message
 
     def _is_due(self, hearing: Hearing) -> bool:
@@ -250,7 +251,7 @@ class Outbox:
 
     def _catch_up(self, feed: Feed) -> Iterator[Sequence[bytes]]:
         """The client fell out of the window: show it where things stand now."""
-        self._tally["gaps"] += 1
+        self._tally.count("gaps")
         if self._gaps.add():
             self._wire.abort(Close.STALLED)
             return

@@ -1,5 +1,6 @@
 """Wire protocol v1: its vocabulary, and messages to clients as bytes. Nothing here does I/O."""
 
+import secrets
 import time
 from enum import IntEnum, StrEnum
 from typing import Annotated
@@ -160,6 +161,11 @@ def encode(
 def encoded_size(text: str) -> int:
     """Bytes that `text` takes inside a message."""
     return len(_encoder.encode(text)) - 2
+
+
+def new_id(kind: str) -> str:
+    """A new id for a message ("m"), a turn ("t") or a session ("s"), unique among all servers."""
+    return f"{kind}-{secrets.token_hex(8)}"
 
 
 def now_ms() -> int:

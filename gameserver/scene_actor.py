@@ -4,13 +4,14 @@ Methods are synchronous: the event loop runs one of them at a time, to its end.
 """
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from engine.api import Ticket
-from engine.errors import EngineError
+from gameserver.answer import Cue
 from gameserver.chronicle import read_page
 from gameserver.commands import (
     HistoryGet,
@@ -21,26 +22,24 @@ from gameserver.commands import (
     SceneJoin,
     TurnHeard,
 )
-from gameserver.floor import Cue, Floor, new_id, refusal_of
+from gameserver.floor import Floor
 from gameserver.messages import (
     Change,
     Gap,
     History,
-    NpcView,
     PlayerSaid,
-    PlayerView,
     Presence,
     PresenceChange,
     PresenceMeta,
     Role,
     SayAccepted,
-    SceneView,
-    TurnSync,
     WorldEvent,
 )
-from gameserver.protocol import Code, Refusal, encode, now_ms
+from gameserver.protocol import Code, Refusal, new_id, now_ms
+from gameserver.scene_view import view_scene
 from gameserver.settings import Settings
 from gameserver.streams import Stream
+from gameserver.tally import Tally
 from gameserver.wording import clean_line
 from npc.cast import OpenScene
 from npc.dialogue import Line
@@ -48,9 +47,6 @@ from npc.director import choose
 
 if TYPE_CHECKING:
     from gameserver.session import Session
-
-#: Room left in a snapshot for what is counted only roughly.
-_SLACK_BYTES = 2048
 
 
 class SceneActor:
@@ -69,7 +65,7 @@ class SceneActor:
         epoch: int,
         pack: OpenScene,
         settings: Settings,
-        tally: Counter[str],
+        tally: Tally,
         *,
         cancel: Callable[[Ticket], None],
         on_prompt: Callable[[str, Ticket], None] | None,
@@ -164,10 +160,7 @@ class SceneActor:
             announce()
             return SayAccepted(msg, 0)
         floor = self.floors[npc]
-        try:
-            floor.dialogue.check(text)
-        except EngineError as error:
-            raise refusal_of(error) from error
+        floor.check(text)
         line = Line(
             msg, "player", session.player, session.name, npc, text, now_ms(), audience, None, None
         )
@@ -194,11 +187,8 @@ class SceneActor:
             None,
             None,
         )
-        try:
-            for floor in floors:
-                floor.dialogue.check(text)
-        except EngineError as error:
-            raise refusal_of(error) from error
+        for floor in floors:
+            floor.check(text)
         for floor in floors:
             floor.dialogue.hear(line)
 
@@ -239,6 +229,9 @@ class SceneActor:
         self._require_player(session)
         if event.name not in self.pack.events:
             raise Refusal(Code.FORBIDDEN, f"this scene has no event {event.name!r} for players")
+        limit, actual = self._limits.event_bytes, len(msgspec.json.encode(event.data))
+        if actual > limit:
+            raise Refusal(Code.TOO_LARGE, "data is too large", limit=limit, actual=actual)
         body = WorldEvent(event.name, event.data, "player", state=False)
         if (event.scope or "scene") == "scene":
             self.stream.append("world.event", body)
@@ -338,30 +331,14 @@ class SceneActor:
         return self._view(session, "scene.snapshot", None, gap)
 
     def _view(self, session: "Session", t: str, re: int | None, gap: Gap | None = None) -> bytes:
-        """The scene as the session's cursors have it, so that what follows continues from there."""
-        outbox = session.outbox
-        players: dict[str, PlayerView] = {}
-        for member, role in self._members.items():
-            if member.player not in players:
-                players[member.player] = PlayerView(member.player, member.name, "present", role)
-        npcs = [
-            NpcView(persona.id, persona.name, persona.role, persona.quest_giver, floor.activity)
-            for persona, floor in zip(self.pack.npcs.values(), self.floors.values(), strict=True)
-        ]
-        meta = {**self.pack.meta, "title": self.pack.title, "rev": 0}
-        turns: list[TurnSync] = []
-        view = SceneView(list(players.values()), npcs, turns, meta, gap)
-        room = self._limits.out_bytes - _SLACK_BYTES - len(encode(t, view))
-        for floor in self.floors.values():
-            turn = floor.answer.turn if floor.answer is not None else None
-            heard = outbox.heard(turn) if turn is not None else None
-            if turn is None or heard is None or self.stream not in turn.streams:
-                continue
-            room -= turn.bytes + 256
-            if room > 0:
-                turns.append(turn.view(0, heard))
-            else:  # it follows as a message of its own
-                outbox.listen(turn, 0, resync=True)
-        return encode(
-            t, view, st=self.stream.id, s=outbox.position(self.stream), ep=self.stream.ep, re=re
+        return view_scene(
+            t,
+            self.stream,
+            self.pack,
+            self._members,
+            self.floors,
+            session.outbox,
+            room=self._limits.out_bytes,
+            gap=gap,
+            re=re,
         )

@@ -1,20 +1,20 @@
 """A player's session: which scenes it is in, and its commands, each carried out once."""
 
-import secrets
 import time
-from collections import Counter
 
 import msgspec
 
 from gameserver import commands as c
 from gameserver.admission import TokenBucket, rate_limited
-from gameserver.answers import Answers
+from gameserver.inbound import Message
 from gameserver.messages import Ack, Gap, HeartbeatAck, Notice
 from gameserver.outbox import Outbox
-from gameserver.protocol import PRIVATE, Code, Refusal, encode, now_ms
+from gameserver.protocol import PRIVATE, Code, Refusal, encode, new_id, now_ms
+from gameserver.receipts import Receipts
 from gameserver.scene_actor import SceneActor
 from gameserver.settings import Settings
 from gameserver.streams import Stream
+from gameserver.tally import Tally
 from gameserver.world import World, stream_of
 
 _LAG = "lag"
@@ -38,10 +38,10 @@ class Session:
         world: World,
         settings: Settings,
         says: TokenBucket,
-        tally: Counter[str],
+        tally: Tally,
     ) -> None:
         """`says` is the player's, whatever its sessions."""
-        self.id = f"s-{secrets.token_hex(8)}"
+        self.id = new_id("s")
         self.player = player
         self.name = name
         self.outbox = outbox
@@ -51,14 +51,14 @@ class Session:
         self._flow = settings.flow
         self._tally = tally
         self._scenes: dict[str, SceneActor] = {}
-        self._answers = Answers(settings.flow.answers, settings.flow.answer_bytes)
+        self._receipts = Receipts(settings.flow.answers, settings.flow.answer_bytes)
         self._says = says
         self._acknowledged: dict[str, int] = {}
         self._acknowledged_at = 0.0
         outbox.follow(self.private, self._private_gap)
 
     def handle(
-        self, message: c.Message, received: float, wait_s: float
+        self, message: Message, received: float, wait_s: float
     ) -> tuple[bytes, Refusal | None]:
         """Answer a message, carrying it out unless that was done before.
 
@@ -70,22 +70,22 @@ class Session:
             The answer, and the refusal it tells of if the message was not carried out.
         """
         try:
-            known = self._answers.recall(message) if message.id is not None else None
+            known = self._receipts.recall(message) if message.id is not None else None
         except Refusal as refusal:
             return refusal.encode(message.id, message.st), refusal
         if known is not None:
-            self._tally["duplicates"] += 1
+            self._tally.count("duplicates")
             return known, None
         failure = None
         try:
             if wait_s:
                 raise rate_limited(wait_s, "messages")
-            answer = self._run(message, message.read(), received)
+            answer = self._run(message, c.read(message), received)
         except Refusal as refusal:
             failure = refusal
             answer = refusal.encode(message.id, message.st)
         if message.id is not None:
-            self._answers.keep(message, answer)
+            self._receipts.keep(message, answer)
         return answer, failure
 
     def check_lag(self, now: float) -> None:
@@ -101,7 +101,7 @@ class Session:
         self._scenes.clear()
         self.outbox.close()
 
-    def _run(self, message: c.Message, command: c.Command, received: float) -> bytes:
+    def _run(self, message: Message, command: c.Command, received: float) -> bytes:
         """Carry out a command. Returns its answer."""
         if self._world.draining and isinstance(command, (c.Say, c.SceneJoin)):
             raise Refusal(Code.DRAINING, "this server is going away", retry_ms=1000)
@@ -153,7 +153,7 @@ class Session:
         self._scenes[stream] = actor
         return joined
 
-    def _leave(self, message: c.Message, command: c.SceneLeave) -> bytes:
+    def _leave(self, message: Message, command: c.SceneLeave) -> bytes:
         named = command.scene and stream_of(command.scene, command.instance)
         actor = self._scene(message, named)
         actor.leave(self)
@@ -162,7 +162,7 @@ class Session:
         return _reply(message, "scene.left", Ack(), actor)
 
     def _scene(
-        self, message: c.Message, named: str | None = None, turn: str | None = None
+        self, message: Message, named: str | None = None, turn: str | None = None
     ) -> SceneActor:
         """The scene a message is about: `st`, or as named in it, or where the turn is, or the only
         one there is."""
@@ -215,7 +215,7 @@ class Session:
 
 
 def _reply(
-    message: c.Message, t: str, payload: msgspec.Struct, actor: SceneActor | None = None
+    message: Message, t: str, payload: msgspec.Struct, actor: SceneActor | None = None
 ) -> bytes:
     if actor is None:
         return encode(t, payload, re=message.id)

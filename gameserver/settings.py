@@ -30,7 +30,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     json_items: Count = 256
     #: Characters of one line (`say`, `observe`); its tokens are limited by the reply settings.
     say_chars: Count = 2000
-    #: Characters of a display name.
+    #: Bytes of the data of a player's world event: everybody in the scene gets it.
+    event_bytes: Count = 4 * 1024
+    #: Characters of a display name; more are cut off.
     name_chars: Count = 32
     #: Bytes of one outbound message. Godot's default inbound buffer is 65,535 bytes.
     out_bytes: Annotated[int, msgspec.Meta(ge=8 * 1024)] = 60 * 1024
@@ -83,8 +85,8 @@ class Guards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     flood_bytes: Count = 1024 * 1024
     #: Kernel send buffer. Small, so that a slow reader is noticed here and gets merged text.
     send_buffer_bytes: Count = 64 * 1024
-    #: Bytes taken from a socket at a time. A kilobyte holds 170 empty frames, about a millisecond of
-    #: work; with more, many connections that flood at once would stop the event loop.
+    #: Bytes taken from a socket at a time. A kilobyte holds 170 empty frames, about a millisecond
+    #: of work; with more, many connections that flood at once would stop the event loop.
     read_bytes: Count = 1024
     #: Linux gives up unacknowledged data after this long, also against a zero window.
     tcp_user_timeout_s: Seconds = 10.0
@@ -126,11 +128,11 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     answer_bytes: Count = 1024 * 1024
     #: Lines that may wait for one NPC, of all players together.
     npc_queue: Count = 64
-    #: Finished turns per scene whose `turn.heard` is still accepted.
+    #: Finished turns per NPC whose `turn.heard` is still accepted.
     finished_turns: Count = 64
-    #: A scene nobody is in is forgotten after this long.
+    #: An instance of a scene that nobody is in is forgotten after this long.
     scene_idle_s: Seconds = 600.0
-    #: Running scenes of this node.
+    #: Running scenes of this node; beyond, empty instances make room.
     scenes: Count = 10_000
     #: At SIGTERM, how long speech in progress may go on. There is no other node to go on with it.
     drain_s: Seconds = 0.0

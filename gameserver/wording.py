@@ -32,5 +32,5 @@ def clean_line(text: str, limit: int, field: str = "text") -> str:
 
 
 def clean_name(name: str, limit: int) -> str:
-    """A display name on one line; same limits and errors as `clean_line`."""
-    return " ".join(clean_line(name, limit, "name").split())
+    """A display name on one line, cut at `limit` characters; errors as for `clean_line`."""
+    return " ".join(clean_line(name, len(name), "name").split())[:limit].rstrip()

@@ -1,7 +1,6 @@
 """All scenes of this node: which packs can be played, and which are running."""
 
 import time
-from collections import Counter
 from collections.abc import Callable
 
 from engine.api import Ticket
@@ -9,6 +8,7 @@ from gameserver.messages import SceneTitle
 from gameserver.protocol import Code, Refusal, now_ms
 from gameserver.scene_actor import SceneActor
 from gameserver.settings import Settings
+from gameserver.tally import Tally
 from npc.cast import Cast
 
 _LONGEST_ID = 64
@@ -27,7 +27,7 @@ class World:
         self,
         cast: Cast,
         settings: Settings,
-        tally: Counter[str],
+        tally: Tally,
         *,
         cancel: Callable[[Ticket], None],
         on_prompt: Callable[[str, Ticket], None] | None,
@@ -76,7 +76,7 @@ class World:
         if len(stream_id) > _LONGEST_ID:
             raise Refusal(Code.BAD_FIELD, f"{stream_id} is longer than {_LONGEST_ID} characters")
         if len(self.actors) >= self._settings.flow.scenes:
-            raise Refusal(Code.BUSY, "too many scenes are running", retry_ms=10_000)
+            self._forget_the_longest_empty()
         # The clock as epoch: a scene that is started anew numbers its events in a higher one.
         actor = SceneActor(
             stream_id,
@@ -91,10 +91,10 @@ class World:
         return actor
 
     def forget_idle(self) -> None:
-        """Drop scenes that have been empty for long. Call now and then."""
+        """Drop instances that have been empty for long. Call now and then."""
         deadline = time.monotonic() - self._settings.flow.scene_idle_s
-        for stream_id, actor in list(self.actors.items()):
-            if actor.empty_since is not None and actor.empty_since < deadline:
+        for since, stream_id in self._empty_instances():
+            if since < deadline:
                 del self.actors[stream_id]
 
     def close(self) -> None:
@@ -106,6 +106,21 @@ class World:
         """End turns whose end the engine did not confirm."""
         for actor in self.actors.values():
             actor.abandon()
+
+    def _empty_instances(self) -> list[tuple[float, str]]:
+        """Since when each instance is empty that is. The packs' own scenes stay: there NPCs
+        remember those who come back."""
+        return [
+            (actor.empty_since, stream_id)
+            for stream_id, actor in self.actors.items()
+            if actor.empty_since is not None and stream_id not in self._cast.scenes
+        ]
+
+    def _forget_the_longest_empty(self) -> None:
+        empty = self._empty_instances()
+        if not empty:
+            raise Refusal(Code.BUSY, "too many scenes are running", retry_ms=10_000)
+        del self.actors[min(empty)[1]]
 
     def gauges(self) -> dict[str, float]:
         """Counts of what is running."""

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gameserver.commands import Message, Say, SceneJoin, parse
+from gameserver.commands import Say, SceneJoin, read
+from gameserver.inbound import Message, parse
 from gameserver.protocol import Close, Code, Refusal
 from gameserver.settings import Limits
 
@@ -15,7 +16,7 @@ LIMITS = Limits()
 
 def refused(frame: str | bytes) -> Refusal:
     with pytest.raises(Refusal) as caught:
-        parse(frame, LIMITS).read()
+        read(parse(frame, LIMITS))
     return caught.value
 
 
@@ -84,20 +85,20 @@ def test_a_binary_frame_on_a_text_connection_is_fatal() -> None:
 @pytest.mark.parametrize("frame", [say(text=5), say(ignored="\ud800"), '{"t":"dance","id":7}'])
 def test_a_refusal_names_the_message_where_its_id_could_be_read(frame: str) -> None:
     with pytest.raises(Refusal) as caught:
-        parse(frame, LIMITS).read()
+        read(parse(frame, LIMITS))
     assert caught.value.re == 7
 
 
 def test_unknown_fields_are_ignored_and_absent_ones_may_be_null() -> None:
     message = parse(say(npc=None, to=None, mood="glad"), LIMITS)
-    assert message.read() == Say("hi")
+    assert read(message) == Say("hi")
 
 
 def test_a_whole_number_may_come_as_a_float_because_some_engines_know_no_integers() -> None:
     frame = '{"t":"scene.join","id":3.0,"d":{"scene":"inn","since_s":12.0}}'
     message = parse(frame, LIMITS)
     assert message.id == 3
-    assert message.read() == SceneJoin("inn", since_s=12)
+    assert read(message) == SceneJoin("inn", since_s=12)
 
 
 def test_the_digest_does_not_depend_on_the_order_of_fields() -> None:
@@ -123,6 +124,6 @@ messages = st.fixed_dictionaries(
 @given(st.text() | st.binary() | json_values.map(json.dumps) | messages.map(json.dumps))
 def test_any_input_is_read_or_refused(frame: str | bytes) -> None:
     try:
-        parse(frame, LIMITS).read()
+        read(parse(frame, LIMITS))
     except Refusal as refusal:
         refusal.encode()

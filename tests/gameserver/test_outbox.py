@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from gameserver.outbox import Outbox
 from gameserver.protocol import Close, encode
 from gameserver.settings import Flow
 from gameserver.streams import Latest, Stream
+from gameserver.tally import Tally
 from gameserver.turn import Turn
 from tests.gameserver.stage import settings_with
 
@@ -44,7 +44,7 @@ class Client:
 
     def __init__(self, stream: Stream) -> None:
         self.wire = Wire()
-        self.outbox = Outbox(self.wire, SETTINGS, Counter())
+        self.outbox = Outbox(self.wire, SETTINGS, Tally())
         self.outbox.follow(stream, self.snapshot)
 
     def snapshot(self, gap: Gap) -> bytes:

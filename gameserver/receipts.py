@@ -3,26 +3,26 @@
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from gameserver.commands import Message
+from gameserver.inbound import Message
 from gameserver.protocol import Code, Refusal
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class Receipt:
     """The digest of a command, and its answer."""
 
     digest: bytes
     answer: bytes
 
 
-class Answers:
+class Receipts:
     """The newest answers of a session by command id."""
 
     def __init__(self, count: int, size: int) -> None:
         """Keep at most `count` answers and `size` bytes of them."""
         self._count = count
         self._size = size
-        self._kept: OrderedDict[int, Answered] = OrderedDict()
+        self._kept: OrderedDict[int, Receipt] = OrderedDict()
         self._bytes = 0
         self._highest = -1
 
@@ -46,7 +46,7 @@ class Answers:
     def keep(self, message: Message, answer: bytes) -> None:
         """Remember the answer to a new message."""
         assert message.id is not None
-        self._kept[message.id] = Answered(message.digest(), answer)
+        self._kept[message.id] = Receipt(message.digest(), answer)
         self._highest = message.id
         self._bytes += len(answer)
         while len(self._kept) > self._count or (self._bytes > self._size and len(self._kept) > 1):

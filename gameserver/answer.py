@@ -1,0 +1,138 @@
+"""One answer of an NPC, from what it answers to how it ends."""
+
+import time
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.api import Ticket
+from engine.decoding.stops import SentenceEnd
+from engine.outputs import RequestOutput, Usage
+from gameserver.messages import Status, TurnError, TurnUsage
+from gameserver.protocol import Code
+from gameserver.streams import Stream
+from gameserver.turn import Turn
+from npc.dialogue import Line, TurnRequest
+
+if TYPE_CHECKING:
+    from gameserver.session import Session
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cue:
+    """What an NPC is to answer, or its own greeting.
+
+    Attributes:
+        line: what was said.
+        session: who said it, or who is greeted.
+        received: monotonic time of its arrival.
+        streams: where the turn's events go.
+        listeners: the sessions that hear a whisper; None: everybody in the scene.
+        prefill: words the answer begins with.
+        greeting: the words of a greeting, which no model needs to find.
+    """
+
+    line: Line
+    session: "Session"
+    received: float
+    streams: tuple[Stream, ...]
+    listeners: frozenset["Session"] | None = None
+    prefill: str = ""
+    greeting: str = ""
+
+    @property
+    def hearers(self) -> frozenset[str] | None:
+        """The players who hear a whisper; None: everybody."""
+        if self.listeners is None:
+            return None
+        return frozenset(session.player for session in self.listeners)
+
+    def reaches(self, player: str) -> bool:
+        """Whether a player is among those who hear the answer."""
+        return self.hearers is None or player in self.hearers
+
+    def is_heard_in(self, present: Container["Session"]) -> bool:
+        """Whether anybody who is present would hear the answer; the scene is not empty."""
+        return self.listeners is None or any(session in present for session in self.listeners)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a turn ends before the engine is through with it. `kept` chunks are remembered."""
+
+    status: Status
+    reason: str
+    kept: int
+    err: TurnError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What is kept of a finished turn, for `turn.heard`.
+
+    Attributes:
+        player: whose line it answered.
+        hearers: players who heard a whisper; None: everybody.
+        chunks: its text.
+        final: whether memory does not follow it any more.
+    """
+
+    player: str
+    hearers: frozenset[str] | None
+    chunks: tuple[str, ...]
+    final: bool
+
+
+class Answer:
+    """A turn on its way from a cue to its end.
+
+    Attributes:
+        cue, turn, request: what is answered, the words, and the order to the NPC.
+        ticket: the engine's; None while nothing is submitted.
+        ending: set once it is decided that no more words are added.
+        yielding: whether it ends with the sentence.
+        sentence: follows the text for that.
+    """
+
+    __slots__ = ("cue", "ending", "request", "sentence", "ticket", "turn", "yielding")
+
+    def __init__(self, cue: Cue, turn: Turn, request: TurnRequest) -> None:
+        self.cue = cue
+        self.turn = turn
+        self.request = request
+        self.ticket: Ticket | None = None
+        self.ending: Ending | None = None
+        self.yielding = False
+        self.sentence = SentenceEnd()
+
+
+def natural_ending(answer: Answer, output: RequestOutput) -> Ending:
+    """How a turn ends that nobody stopped."""
+    n = len(answer.turn.chunks)
+    if output.finish == "stop":
+        return Ending("completed", "stop", n)
+    if output.finish == "length":
+        return Ending("truncated", "length", n)
+    if output.finish == "cancelled":
+        return Ending("interrupted", "engine_stopped", n)
+    return Ending("failed", "engine", n, TurnError(Code.INTERNAL, output.error or "engine failure"))
+
+
+def bill(answer: Answer, usage: Usage | None) -> TurnUsage:
+    """Tokens and times of a turn, counted from the arrival of its line."""
+
+    def since(moment: float | None) -> int | None:
+        return None if moment is None else max(0, round((moment - answer.cue.received) * 1000))
+
+    first, total = since(answer.turn.first_at), since(time.monotonic())
+    assert total is not None
+    if usage is None:  # no model was asked
+        return TurnUsage(0, 0, 0, total, first, total)
+    return TurnUsage(
+        usage.prompt_tokens,
+        usage.cached_tokens,
+        usage.completion_tokens,
+        since(usage.scheduled),
+        first,
+        total,
+    )

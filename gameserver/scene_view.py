@@ -1,0 +1,64 @@
+"""The scene as one client has it: `scene.joined` and `scene.snapshot`."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gameserver.floor import Floor
+from gameserver.messages import Gap, NpcView, PlayerView, Role, SceneView, TurnSync
+from gameserver.outbox import Outbox
+from gameserver.protocol import encode
+from gameserver.streams import Stream
+from npc.cast import OpenScene
+
+if TYPE_CHECKING:
+    from gameserver.session import Session
+
+#: Bytes of what is counted only roughly: the envelope, and each turn beside its text.
+_ENVELOPE_BYTES = 512
+_TURN_BYTES = 256
+
+
+def view_scene(
+    t: str,
+    stream: Stream,
+    pack: OpenScene,
+    members: Mapping["Session", Role],
+    floors: Mapping[str, Floor],
+    outbox: Outbox,
+    *,
+    room: int,
+    gap: Gap | None,
+    re: int | None,
+) -> bytes:
+    """The message `t` that shows a scene.
+
+    Text and event number are those that `outbox` has sent, so that what it sends next continues
+    from there.
+
+    Args:
+        room: most bytes; text that does not fit follows as `npc.turn.sync`.
+        gap: events that it stands in for.
+        re: the command it answers.
+    """
+    players: dict[str, PlayerView] = {}
+    for member, role in members.items():
+        players.setdefault(member.player, PlayerView(member.player, member.name, "present", role))
+    npcs = [
+        NpcView(npc.id, npc.name, npc.role, npc.quest_giver, floors[npc.id].activity)
+        for npc in pack.npcs.values()
+    ]
+    meta = {**pack.meta, "title": pack.title, "rev": 0}
+    turns: list[TurnSync] = []
+    view = SceneView(list(players.values()), npcs, turns, meta, gap)
+    room -= _ENVELOPE_BYTES + len(encode(t, view))
+    for floor in floors.values():
+        turn = floor.answer.turn if floor.answer is not None else None
+        heard = outbox.heard(turn) if turn is not None else None
+        if turn is None or heard is None or stream not in turn.streams:
+            continue
+        room -= _TURN_BYTES + turn.bytes
+        if room > 0:
+            turns.append(turn.view(0, heard))
+        else:
+            outbox.listen(turn, 0, resync=True)
+    return encode(t, view, st=stream.id, s=outbox.position(stream), ep=stream.ep, re=re)

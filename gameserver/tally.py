@@ -1,0 +1,33 @@
+"""Counters of the game port, and how long turns took."""
+
+from collections import Counter, deque
+
+_WINDOW = 512  # latest values that percentiles look at
+
+
+class Tally:
+    """Counts things by name and keeps the latest values of some measures."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._values: dict[str, deque[int]] = {}
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Something happened, `amount` times."""
+        self._counts[name] += amount
+
+    def measure(self, name: str, value: int | None) -> None:
+        """One value of a measure; None, for what did not come to pass, is left out."""
+        if value is not None:
+            self._counts[f"{name}_count"] += 1
+            self._counts[f"{name}_sum"] += value
+            self._values.setdefault(name, deque(maxlen=_WINDOW)).append(value)
+
+    def gauges(self) -> dict[str, float]:
+        """All counts by name; of each measure also count, sum, and median and p99 of the latest."""
+        percentiles = {}
+        for name, values in self._values.items():
+            ordered = sorted(values)
+            for percent in (50, 99):
+                percentiles[f"{name}_p{percent}"] = ordered[len(ordered) * percent // 100]
+        return {**self._counts, **percentiles}
