@@ -184,6 +184,7 @@ export class Stage {
     const text = element("p", "");
     const box = element("div", whispered ? "bubble whispered" : "bubble", text, stop);
     box.dataset.npc = id;
+    box.dataset.name = this.#people.get(id)?.npc.name ?? id;
     box.setAttribute("aria-hidden", "true"); // the journal reads it out
     stop.tabIndex = -1; // Escape does the same from the keyboard
     box.style.zIndex = String(this.#rising++);
@@ -233,6 +234,7 @@ export class Stage {
         const beside = centre + half < left || centre - half > right;
         if (!beside && bottom < top && bottom + box.offsetHeight > floor) bottom = top + 8;
       }
+      box.classList.toggle("lifted", bottom > place.bottom + place.head);
       bottom = Math.min(bottom, height - box.offsetHeight - 10);
       taken.push([centre - half, centre + half, bottom + box.offsetHeight, bottom]);
       box.style.left = `${centre}px`;
