@@ -162,7 +162,7 @@ class SceneActor:
         floor = self.floors[npc]
         floor.check(text)
         line = Line(
-            msg, "player", session.player, session.name, npc, text, now_ms(), audience, None, None
+            msg, "player", session.player, session.name, npc, text, now_ms(), audience=audience
         )
         position = floor.offer(Cue(line, session, received, streams, listeners, prefill), announce)
         self._last_addressed[session.player] = npc
@@ -175,18 +175,8 @@ class SceneActor:
         floors = [self._floor(observe.npc)] if observe.npc else list(self.floors.values())
         who = observe.who or session.player
         persona = self.pack.npcs.get(who)
-        line = Line(
-            new_id("m"),
-            "observed",
-            who,
-            persona.name if persona else self._name_of(who),
-            observe.npc or None,
-            text,
-            now_ms(),
-            None,
-            None,
-            None,
-        )
+        name = persona.name if persona else self._name_of(who)
+        line = Line(new_id("m"), "observed", who, name, observe.npc or None, text, now_ms())
         for floor in floors:
             floor.check(text)
         for floor in floors:
@@ -304,18 +294,8 @@ class SceneActor:
         for floor in self.floors.values():
             greeting = floor.dialogue.greeting
             if greeting:
-                line = Line(
-                    new_id("m"),
-                    "observed",
-                    session.player,
-                    session.name,
-                    floor.npc,
-                    "",
-                    now_ms(),
-                    None,
-                    None,
-                    None,
-                )
+                player, name = session.player, session.name
+                line = Line(new_id("m"), "player", player, name, floor.npc, "", now_ms())
                 now = time.monotonic()
                 floor.greet(Cue(line, session, now, (self.stream,), greeting=greeting))
                 return

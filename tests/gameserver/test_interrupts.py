@@ -143,6 +143,16 @@ async def test_memory_follows_how_far_a_finished_turn_was_played(server: GameSer
     assert (await ann.ask("turn.heard", {"turn": "t-x"}))["d"]["code"] == "no_turn"
 
 
+async def test_reports_before_the_end_of_a_turn_change_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path, [TEXT]) as server:
+        ann = await Player.enter(server)
+        turn = await speaking(ann)
+        assert (await ann.ask("turn.heard", {"turn": turn, "heard_i": 1}))["t"] == "ack"
+        end = (await ann.get("npc.turn.end"))["d"]
+        assert end["kept"] == end["n"]
+        assert (await remembered(ann))[0]["text"] == TEXT
+
+
 async def test_what_was_cancelled_stays_forgotten(tmp_path: Path) -> None:
     async with serving(tmp_path, [TEXT]) as server:
         ann = await Player.enter(server)

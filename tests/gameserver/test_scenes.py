@@ -7,7 +7,7 @@ import pytest
 
 from gameserver.game import GameServer
 from tests.gameserver.player import Player
-from tests.gameserver.stage import GREETING, SCENE, serving
+from tests.gameserver.stage import GREETING, SCENE, serving, until
 
 
 async def test_joined_shows_the_scene_with_the_joiner_in_it(server: GameServer) -> None:
@@ -208,6 +208,8 @@ async def test_world_events_of_players(server: GameServer) -> None:
     assert (await ann.ask("world.event", own))["t"] == "ack"
     assert (await ann.get("world.event", data=None))["st"] == "me"
     assert (await ann.ask("world.event", {"name": "thunder", "scope": "npc"}))["t"] == "error"
+    big = (await ann.ask("world.event", {"name": "thunder", "data": "x" * 5000}))["d"]
+    assert (big["code"], big["limit"], big["actual"]) == ("too_large", 4096, 5002)
 
 
 async def test_what_has_no_behaviour_here_is_refused_with_a_code(server: GameServer) -> None:
@@ -218,7 +220,7 @@ async def test_what_has_no_behaviour_here_is_refused_with_a_code(server: GameSer
     assert result["d"]["code"] == "no_turn"
 
 
-async def test_empty_scenes_are_forgotten_after_a_while(tmp_path: Path) -> None:
+async def test_empty_instances_are_forgotten_after_a_while(tmp_path: Path) -> None:
     flow = {"scene_idle_s": 0.05}
     async with serving(tmp_path, ["x"], flow=flow, guards={"ping_interval_s": 0.08}) as server:
         ann = await Player.enter(server, instance="one")
@@ -226,8 +228,31 @@ async def test_empty_scenes_are_forgotten_after_a_while(tmp_path: Path) -> None:
         await asyncio.sleep(0.1)
         assert server.gauges()["scenes"] == 1
         await ann.ask("scene.leave", {})
-        await asyncio.sleep(0.15)
-        assert server.gauges()["scenes"] == 0
+        await until(lambda: server.gauges()["scenes"] == 0)
         again = await ann.ask("scene.join", {"scene": SCENE, "instance": "one"}, st="me")
         assert again["s"] == 1
         assert again["ep"] > first_epoch
+
+
+async def test_the_scene_itself_stays_and_its_npcs_remember(tmp_path: Path) -> None:
+    flow = {"scene_idle_s": 0.0}
+    async with serving(tmp_path, ["x"], flow=flow, guards={"ping_interval_s": 0.04}) as server:
+        ann = await Player.enter(server)
+        await ann.hear("Remember me")
+        await ann.ask("scene.leave", {})
+        await asyncio.sleep(0.05)
+        back = await Player.enter(server)
+        assert back.log[-1]["s"] > 3
+        assert len((await back.ask("history.get", {"npc": "mira"}))["d"]["items"]) == 2
+
+
+async def test_at_the_limit_the_longest_empty_instance_makes_room(tmp_path: Path) -> None:
+    async with serving(tmp_path, ["x"], flow={"scenes": 2}) as server:
+        ann = await Player.enter(server, instance="one")
+        bob = await Player.enter(server, "bob", instance="two")
+        cy = await Player.enter(server, "cy", instance="three")
+        assert cy.log[-1]["d"]["code"] == "busy"
+        await ann.ask("scene.leave", {})
+        joined = await cy.ask("scene.join", {"scene": SCENE, "instance": "three"}, st="me")
+        assert joined["t"] == "scene.joined"
+        assert (await bob.hear())["status"] == "completed"

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.api import Ticket
+from engine.errors import QueueFull
 from gameserver.game import GameServer
 from tests.gameserver.player import Player
 from tests.gameserver.stage import SCENE, serving
@@ -199,3 +201,72 @@ async def test_a_full_engine_is_busy_and_nothing_has_happened(
         for player, answer in zip(players, answers, strict=True):
             await player.quiet(0.02)
             assert ("player.said" in player.types()) == (answer["t"] == "say.accepted")
+
+
+async def test_a_waiting_line_that_the_engine_refuses_is_a_failed_turn(
+    server: GameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = await Player.enter(server)
+    dialogue = server._world.actors[SCENE].floors["mira"].dialogue
+    begin = dialogue.begin
+    await ann.say("one")
+    second = (await ann.say("two"))["d"]
+
+    def full(*args: object) -> Ticket:
+        monkeypatch.setattr(dialogue, "begin", begin)
+        raise QueueFull(1)
+
+    monkeypatch.setattr(dialogue, "begin", full)
+    await ann.get("npc.turn.end", status="completed")
+    assert (await ann.get("npc.turn.start"))["d"]["cause"] == [second["msg"]]
+    end = (await ann.get("npc.turn.end"))["d"]
+    assert (end["status"], end["err"]["code"], end["n"], end["kept"]) == ("failed", "busy", 0, 0)
+    assert (await ann.hear("three"))["status"] == "completed"
+
+
+async def test_a_turn_ends_even_if_it_cannot_be_remembered(
+    server: GameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = await Player.enter(server)
+    dialogue = server._world.actors[SCENE].floors["mira"].dialogue
+
+    def broken(*args: object) -> None:
+        raise RuntimeError("memory is full")
+
+    monkeypatch.setattr(dialogue, "commit", broken)
+    for _ in range(2):
+        assert (await ann.hear())["status"] == "completed"
+
+
+async def test_an_error_of_ours_is_internal_and_the_connection_stays(
+    server: GameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = await Player.enter(server)
+
+    def broken(*args: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(server._world.actors[SCENE], "say", broken)
+    refused = await ann.say()
+    assert refused["d"] == {"code": "internal", "msg": refused["d"]["msg"], "fatal": False}
+    assert "bug" not in refused["d"]["msg"]
+    assert (await ann.ask("heartbeat"))["t"] == "heartbeat.ack"
+
+
+async def test_a_prefill_alone_is_an_answer(tmp_path: Path) -> None:
+    async with serving(tmp_path, [""]) as server:
+        ann = await Player.enter(server)
+        end = await ann.hear("Well?", prefill="Hm.")
+        assert (end["text"], end["n"], end["kept"]) == ("Hm.", 1, 1)
+        silent = await ann.hear("Well?")
+        assert (silent["text"], silent["n"], silent["status"]) == ("", 0, "completed")
+
+
+async def test_how_long_turns_take_is_measured(server: GameServer) -> None:
+    ann = await Player.enter(server)
+    for _ in range(3):
+        await ann.hear()
+    gauges = server.gauges()
+    assert gauges["ttft_ms_count"] == gauges["turn_ms_count"] == 3
+    assert gauges["ttft_ms_sum"] >= gauges["ttft_ms_p50"] <= gauges["ttft_ms_p99"]
+    assert gauges["turns_ended_completed"] == 3

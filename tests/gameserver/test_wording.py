@@ -36,3 +36,4 @@ def test_control_and_reordering_characters_are_dropped_and_the_rest_stays() -> N
 
 def test_a_name_is_one_line() -> None:
     assert clean_name(" Ann\n of\tKell ", 32) == "Ann of Kell"
+    assert clean_name("x" * 40, 32) == "x" * 32
