@@ -1,0 +1,1 @@
+"""Players, sockets, scenes that run, and the console: the top of the house."""

@@ -1,6 +1,7 @@
 """Rules about the house itself: directions, names, and a neighbour with the name of one of ours."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -66,3 +67,10 @@ def test_transformers_can_be_imported_beside_our_installed_wheel(tmp_path: Path)
         "gameserver/http/static/index.html",
     ):
         assert (site / needed).is_file(), needed
+
+
+def test_every_link_in_the_documents_leads_somewhere() -> None:
+    documents = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    for document in documents:
+        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text("utf-8")):
+            assert (document.parent / target).exists(), f"{document.name}: {target}"
