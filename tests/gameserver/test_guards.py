@@ -52,6 +52,7 @@ async def test_a_client_that_lets_answers_pile_up_is_cut_off(tmp_path: Path) -> 
         client.writer.get_extra_info("socket").setsockopt(1, 8, 2048)
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
         client.writer.write(frame(TEXT, IDENTIFY))
+        await until(lambda: server.gauges()["sessions"] == 1)
         beat = frame(TEXT, b'{"t":"heartbeat","d":{"n":1}}')
         with suppress(ConnectionError):
             while server.gauges().get("connections"):
