@@ -298,7 +298,9 @@ class LLM:
             OutOfMemory: the KV cache does not fit.
         """
         config = config or EngineConfig()
-        loaded = load_model(model, data_dir=Path(data_dir), numerics=config.numerics)
+        loaded = load_model(
+            model, data_dir=Path(data_dir), numerics=config.numerics, device=config.device
+        )
         self._engine = build_engine(loaded, config)
         self._window = config.max_waiting
         self.tokenizer = loaded.tokenizer

@@ -8,6 +8,7 @@ from engine.config import EngineConfig
 from engine.errors import OutOfMemory
 from engine.kv.cache import KVCache
 from engine.loop import Engine
+from engine.models.decoder import Decoder
 from engine.runner import ModelRunner
 from engine.scripted import ScriptedModel, ScriptedRunner
 from engine.weights.load import LoadedModel
@@ -19,7 +20,8 @@ _SCRIPTED_LENGTH = 8192
 
 
 def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> Engine:
-    """An engine for `model`, with a KV pool of `kv_cache_bytes`, or what the machine can spare.
+    """An engine for `model`, with a KV pool of `kv_cache_bytes`, or what the machine (or the
+    accelerator, if the model is on one) can spare.
 
     Raises:
         OutOfMemory: the pool would hold less than one short dialogue.
@@ -33,6 +35,13 @@ def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> En
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     shape = model.config
+    length = min(config.max_model_len or shape.max_len, shape.max_len)
+    if not isinstance(model.decoder, Decoder):
+        # Imported here: it needs Triton, which need not be installed.
+        from engine.device.build import build_runner
+
+        runner, blocks = build_runner(model.decoder, config, length)
+        return Engine(runner, model.tokenizer, BlockPool(blocks, size), length, config)
     dtype = model.decoder.kv_dtype
     block_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize * size
     free_bytes = psutil.virtual_memory().available
@@ -47,9 +56,13 @@ def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> En
     cache = KVCache(
         shape.layers, shape.kv_heads, shape.head_dim, blocks, size, dtype, torch.device("cpu")
     )
-    length = min(config.max_model_len or shape.max_len, shape.max_len)
-    runner = ModelRunner(model.decoder, cache, size)
-    return Engine(runner, model.tokenizer, BlockPool(blocks, size), length, config)
+    return Engine(
+        ModelRunner(model.decoder, cache, size),
+        model.tokenizer,
+        BlockPool(blocks, size),
+        length,
+        config,
+    )
 
 
 def kv_summary(engine: Engine, model: LoadedModel | ScriptedModel, config: EngineConfig) -> str:

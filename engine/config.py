@@ -10,12 +10,20 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     file.
     """
 
+    #: Where the model runs; "auto" takes an NVIDIA GPU if there is one (and Triton), else the CPU.
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     #: "exact" is float32 and equals transformers token for token; "bf16" halves memory traffic.
     numerics: Literal["exact", "bf16"] = "bf16"
     #: Tokens per KV block. 16 wastes at most 15 slots per prefix node and keeps block tables short.
     block_size: int = 16
-    #: KV pool in bytes; None takes min(2 GiB, 25 % of free memory), which leaves a laptop usable.
+    #: KV pool in bytes; None takes min(2 GiB, 25 % of free memory), which leaves a laptop usable,
+    #: and on a GPU what `gpu_memory_utilization` leaves.
     kv_cache_bytes: int | None = None
+    #: Share of a GPU's memory that weights, KV pool and steps may take together.
+    gpu_memory_utilization: float = 0.9
+    #: Launch every kernel of every step by itself instead of replaying captured steps: slower, but
+    #: errors show where they happen.
+    enforce_eager: bool = False
     #: Longest prompt + output in tokens; None takes the model's own limit, capped by the pool.
     max_model_len: int | None = None
     #: Who goes first: "priority" by class with ageing; "fifo"; "fair" by player, then by scene;
@@ -23,7 +31,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     scheduling_policy: Literal["fifo", "priority", "fair", "elastic"] = "priority"
     #: Whether a quest-giver that finds all slots taken parks the youngest ordinary reply.
     parking: bool = True
-    #: Requests decoded together. 16 is where two CPU cores stop gaining.
+    #: Requests decoded together. 16 is where two CPU cores stop gaining; a GPU gains up to 256.
     max_num_seqs: int = 16
     #: Of those, slots only class-0 requests (quest-givers) may take.
     reserved_slots: int = 2
@@ -56,5 +64,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError(
                 "max_num_batched_tokens must be max_num_seqs + min_prefill_tokens or more"
             )
+        if not 0 < self.gpu_memory_utilization <= 1:
+            raise ValueError("gpu_memory_utilization must be above 0 and at most 1")
         if self.script_step_ms < 0:
             raise ValueError("script_step_ms must be 0 or more")

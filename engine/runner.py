@@ -39,7 +39,7 @@ class ModelRunner:
         for copy in plan.copies:
             self._cache.copy(copy.source * size, copy.target * size, size)
         logits = self._model.forward(self._batch(plan), self._cache)
-        specs = [_spec(share) for share in plan.sequences if share.sample]
+        specs = [sample_spec(share) for share in plan.sequences if share.sample]
         return sample(logits, specs) if specs else []
 
     def _batch(self, plan: StepPlan) -> ForwardBatch:
@@ -80,7 +80,8 @@ class ModelRunner:
         return tuple(runs)
 
 
-def _spec(share: SequenceStep) -> SampleSpec:
+def sample_spec(share: SequenceStep) -> SampleSpec:
+    """What is needed to sample the last row of a request's share."""
     request = share.owner
     assert isinstance(request, Request)
     position = request.base + len(request.tokens)

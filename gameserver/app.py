@@ -212,6 +212,7 @@ class Application:
             numerics=config.numerics,
             progress=self._loading,
             threads=config.threads,
+            device=config.device,
         )
 
     def _loading(self, stage: str, done: int, total: int) -> None:

@@ -164,11 +164,12 @@ def _cut(
     )
     total = len(piece_start)
     owner = np.concatenate(owners) if owners else np.zeros(0, np.int32)
-    place = np.repeat([column for column, _ in columns], [size for _, size in columns])
+    at, sizes = np.array(columns, np.int64).reshape(-1, 2).T
+    place = np.repeat(at, sizes)
     part_count = np.bincount(owner, minlength=total).astype(np.int32)
     part_first = (np.cumsum(part_count) - part_count).astype(np.int32)
     parts = np.empty(partials, np.int32)
-    parts[part_first[owner] + place.astype(np.int64)] = np.arange(partials, dtype=np.int32)
+    parts[part_first[owner] + place] = np.arange(partials, dtype=np.int32)
     return Work(
         np.concatenate(row_table) if row_table else np.zeros(0, np.int32),
         np.concatenate(block_table) if block_table else np.zeros(0, np.int32),

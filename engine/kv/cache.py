@@ -11,6 +11,7 @@ class KVCache:
     gather for them.
 
     Attributes:
+        block_size: tokens per block.
         keys, values: [layers, kv_heads, slots, head_dim], `dtype`.
     """
 
@@ -25,6 +26,7 @@ class KVCache:
         device: torch.device,
     ) -> None:
         shape = (2, layers, kv_heads, blocks * block_size, head_dim)
+        self.block_size = block_size
         self._pool = torch.zeros(shape, dtype=dtype, device=device)
         self.keys, self.values = self._pool[0], self._pool[1]
 

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
 from engine.chat import ChatFormat
+from engine.device.choose import DeviceSetting, choose_device
 from engine.errors import ModelError
 from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder
@@ -15,6 +16,9 @@ from engine.weights.checkpoint import Checkpoint
 from engine.weights.fetch import Progress, fetch_model
 from engine.weights.gguf import GGUFCheckpoint
 from engine.weights.safetensors import FolderCheckpoint
+
+if TYPE_CHECKING:
+    from engine.models.device_decoder import DeviceDecoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ class LoadedModel:
 
     name: str
     config: ModelConfig
-    decoder: Decoder
+    decoder: "Decoder | DeviceDecoder"
     tokenizer: Tokenizer
     chat: ChatFormat
 
@@ -44,6 +48,7 @@ def load_model(
     numerics: Literal["exact", "bf16"] = "bf16",
     progress: Progress | None = None,
     threads: int | None = None,
+    device: DeviceSetting = "cpu",
 ) -> LoadedModel:
     """Load a model.
 
@@ -60,10 +65,25 @@ def load_model(
         torch.set_num_threads(threads)
     checkpoint = open_checkpoint(spec, data_dir=data_dir, progress=progress)
     vocabulary = _vocabulary(checkpoint)
-    decoder = Decoder.load(checkpoint, numerics, progress)
+    decoder = _decoder(checkpoint, numerics, choose_device(device), progress)
     return LoadedModel(
         vocabulary.name, checkpoint.config, decoder, vocabulary.tokenizer, vocabulary.chat
     )
+
+
+def _decoder(
+    checkpoint: Checkpoint,
+    numerics: Literal["exact", "bf16"],
+    device: torch.device,
+    progress: Progress | None,
+) -> "Decoder | DeviceDecoder":
+    if device.type == "cpu":
+        return Decoder.load(checkpoint, numerics, progress)
+    # Imported here: it needs Triton, which need not be installed.
+    from engine.models.device_decoder import DeviceDecoder
+
+    dtype = torch.float32 if numerics == "exact" else torch.bfloat16
+    return DeviceDecoder.load(checkpoint, dtype, device, progress)
 
 
 def load_vocabulary(spec: str, *, data_dir: Path, progress: Progress | None = None) -> Vocabulary:

@@ -97,6 +97,9 @@ def _sample(
     NARROW: tl.constexpr,
 ):
     sample = tl.program_id(0)
+    here = tl.load(sample_rows + sample)
+    if here < 0:
+        return
     entry = table + sample * 8
     temperature = tl.load(entry).to(tl.float32, bitcast=True)
     top_p = tl.load(entry + 1).to(tl.float32, bitcast=True)
@@ -107,7 +110,6 @@ def _sample(
     penalised = seen_row >= 0
     seen = seen + tl.maximum(seen_row, 0) * seen_stride
     row = logits + sample.to(tl.int64) * VOCAB
-    here = tl.load(sample_rows + sample)
     position = tl.load(positions + here) + 1
 
     best = tl.full([], float("-inf"), tl.float32)
@@ -199,7 +201,7 @@ def sample(
         table: int32 [samples, PARAMETERS], see `parameters`.
         seen: int32 [any, ⌈vocab / 32⌉], bit t of a row says that token t occurred; the drawn token
             is added.
-        sample_rows: int32 [samples], which batch row each sample belongs to.
+        sample_rows: int32 [samples], which batch row each sample belongs to; -1 draws nothing.
         positions: int32 [batch rows], of the tokens fed; increased by one where a token was drawn.
         drawn: int32 [samples or more], overwritten.
     """

@@ -14,7 +14,13 @@ import triton.language as tl
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 #: Partials of a row that are merged at once.
-_MERGED = 4
+_MERGED = 8
+
+
+@triton.jit
+def _soft_cap(scores, CAP: tl.constexpr):
+    """CAP · tanh(scores / CAP); where the exponential overflows, the fraction is rightly zero."""
+    return CAP * (1 - 2 / (tl.exp(2 * scores / CAP) + 1))
 
 
 @triton.jit
@@ -48,6 +54,10 @@ def _attend(
     n = tl.arange(0, TOKENS)
     d = tl.arange(0, PADDED)
     in_dim = d < DIM
+    # What turns a score into the exponent of a power of two.
+    unit = scale * _LOG2_E
+    if SOFT_CAP > 0:
+        unit = _LOG2_E
     for work in range(tl.program_id(0), tl.load(count) * KV_HEADS, tl.num_programs(0)):
         item = items + (work // KV_HEADS) * 8
         head = work % KV_HEADS
@@ -80,7 +90,33 @@ def _attend(
         top = tl.full([ROWS], float("-inf"), tl.float32)
         total = tl.zeros([ROWS], tl.float32)
         mixed = tl.zeros([ROWS, PADDED], tl.float32)
-        for start in tl.range(begin, stop, TOKENS, num_stages=STAGES):
+        # Tiles that all rows see whole need no mask; they are most of the work.
+        whole = tl.minimum(stop, tl.min(tl.where(used, visible, 2147483647), 0))
+        whole = begin + tl.maximum(whole - begin, 0) // TOKENS * TOKENS
+        if WINDOW > 0:
+            whole = begin
+        for start in tl.range(begin, whole, TOKENS, num_stages=STAGES):
+            token = start + n
+            block = tl.load(blocks + first_block + token // BLOCK)
+            slot = block.to(tl.int64) * BLOCK + token % BLOCK
+            place = head_start + slot[:, None] * DIM + d[None, :]
+            if PADDED == DIM:
+                k = tl.load(keys + place)
+                v = tl.load(values + place)
+            else:
+                k = tl.load(keys + place, mask=in_dim[None, :], other=0.0)
+                v = tl.load(values + place, mask=in_dim[None, :], other=0.0)
+            scores = tl.dot(q_tile, tl.trans(k), input_precision=PRECISION)
+            if SOFT_CAP > 0:
+                scores = _soft_cap(scores * scale, SOFT_CAP)
+            higher = tl.maximum(top, tl.max(scores, 1))
+            shares = tl.exp2(scores * unit - (higher * unit)[:, None])
+            shrink = tl.exp2((top - higher) * unit)
+            total = total * shrink + tl.sum(shares, 1)
+            mixed = mixed * shrink[:, None]
+            mixed += tl.dot(shares.to(v.dtype), v, input_precision=PRECISION)
+            top = higher
+        for start in tl.range(whole, stop, TOKENS, num_stages=STAGES):
             token = start + n
             inside = token < stop
             block = tl.load(blocks + first_block + token // BLOCK, mask=inside, other=0)
@@ -89,26 +125,25 @@ def _attend(
             readable = inside[:, None] & in_dim[None, :]
             k = tl.load(keys + place, mask=readable, other=0.0)
             v = tl.load(values + place, mask=readable, other=0.0)
-            scores = tl.dot(q_tile, tl.trans(k), input_precision=PRECISION) * scale
+            scores = tl.dot(q_tile, tl.trans(k), input_precision=PRECISION)
             if SOFT_CAP > 0:
-                # tanh by an exponential that cannot overflow for large scores
-                scores = SOFT_CAP * (1 - 2 / (tl.exp(2 * scores / SOFT_CAP) + 1))
-            seen = token[None, :] < visible[:, None]
+                scores = _soft_cap(scores * scale, SOFT_CAP)
+            seen = (token[None, :] < visible[:, None]) & inside[None, :]
             if WINDOW > 0:
                 seen = seen & (token[None, :] >= visible[:, None] - WINDOW)
-            scores = tl.where(seen & inside[None, :], scores * _LOG2_E, float("-inf"))
+            scores = tl.where(seen, scores, float("-inf"))
             higher = tl.maximum(top, tl.max(scores, 1))
             # A row that has seen nothing yet has no maximum to subtract.
             base = tl.where(higher == float("-inf"), 0.0, higher)
-            shares = tl.exp2(scores - base[:, None])
-            shrink = tl.exp2(top - base)
+            shares = tl.exp2(scores * unit - (base * unit)[:, None])
+            shrink = tl.exp2((top - base) * unit)
             total = total * shrink + tl.sum(shares, 1)
             mixed = mixed * shrink[:, None]
             mixed += tl.dot(shares.to(v.dtype), v, input_precision=PRECISION)
             top = higher
         divisor = tl.where(total > 0, total, 1.0)
         part = (first_part + member).to(tl.int64) * (KV_HEADS * GROUP) + query_head
-        tl.store(weights + part, top + tl.log2(divisor), mask=used)
+        tl.store(weights + part, top * unit + tl.log2(divisor), mask=used)
         tl.store(
             partials + part[:, None] * DIM + d[None, :],
             mixed / divisor[:, None],
@@ -125,47 +160,42 @@ def _merge(
     part_count,
     out,
     HEADS: tl.constexpr,
-    HEAD_TILE: tl.constexpr,
     DIM: tl.constexpr,
     PADDED: tl.constexpr,
     MERGED: tl.constexpr,
 ):
-    """One row's partials, weighted, for a tile of heads. A row without partials becomes zero."""
+    """One row's partials of one head, weighted. A row without partials becomes zero."""
     row = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1) * HEAD_TILE + tl.arange(0, HEAD_TILE)
+    head = tl.program_id(1)
     d = tl.arange(0, PADDED)
     some = tl.arange(0, MERGED)
-    real = head < HEADS
     in_dim = d < DIM
     first = tl.load(part_first + row)
     count = tl.load(part_count + row)
-    top = tl.full([HEAD_TILE], float("-inf"), tl.float32)
-    total = tl.zeros([HEAD_TILE], tl.float32)
-    mixed = tl.zeros([HEAD_TILE, PADDED], tl.float32)
+    top = tl.full([], float("-inf"), tl.float32)
+    total = tl.full([], 0.0, tl.float32)
+    mixed = tl.zeros([PADDED], tl.float32)
     for start in range(0, count, MERGED):
         there = start + some < count
         part = tl.load(parts + first + start + some, mask=there, other=0).to(tl.int64)
-        place = part[:, None] * HEADS + head[None, :]
-        weight = tl.load(weights + place, mask=there[:, None] & real[None, :], other=float("-inf"))
+        place = part * HEADS + head
+        weight = tl.load(weights + place, mask=there, other=float("-inf"))
         # A stretch of which a row sees nothing left weight -inf, and its partial means nothing.
+        counted = weight > float("-inf")
         value = tl.load(
-            partials + place[:, :, None] * DIM + d[None, None, :],
-            mask=(weight > float("-inf"))[:, :, None] & in_dim[None, None, :],
+            partials + place[:, None] * DIM + d[None, :],
+            mask=there[:, None] & in_dim[None, :],
             other=0.0,
         )
         higher = tl.maximum(top, tl.max(weight, 0))
         base = tl.where(higher == float("-inf"), 0.0, higher)
-        share = tl.exp2(weight - base[None, :])
+        share = tl.exp2(weight - base)
         shrink = tl.exp2(top - base)
         total = total * shrink + tl.sum(share, 0)
-        mixed = mixed * shrink[:, None] + tl.sum(share[:, :, None] * value, 0)
+        mixed = mixed * shrink + tl.sum(tl.where(counted[:, None], share[:, None] * value, 0.0), 0)
         top = higher
-    result = mixed / tl.where(total > 0, total, 1.0)[:, None]
-    tl.store(
-        out + (row * HEADS + head)[:, None] * DIM + d[None, :],
-        result.to(out.dtype.element_ty),
-        mask=real[:, None] & in_dim[None, :],
-    )
+    result = mixed / tl.where(total > 0, total, 1.0)
+    tl.store(out + (row * HEADS + head) * DIM + d, result.to(out.dtype.element_ty), mask=in_dim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +324,7 @@ class TreeAttention:
                     self._small, tables.small, 0, q, keys, values, tables, partials, weights
                 )
             here.wait_stream(side)
-        tile = min(8, triton.next_power_of_2(self._heads))
-        _merge[(q.shape[0], triton.cdiv(self._heads, tile))](
+        _merge[(q.shape[0], self._heads)](
             partials,
             weights,
             tables.parts,
@@ -303,11 +332,10 @@ class TreeAttention:
             tables.part_count,
             out,
             self._heads,
-            tile,
             self._dim,
             self._padded,
             _MERGED,
-            num_warps=4,
+            num_warps=1,
         )
 
     def _attend(

@@ -1,0 +1,110 @@
+"""From a plan to the arrays of a step: which rows, which KV, which sampling parameters."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.device.tables import StepArrays
+from engine.plan import SequenceStep
+from engine.request import Request
+from kernels.gpu.sampling import PARAMETERS
+from kernels.tree_work import Piece, Share, plan_work
+
+Ints = npt.NDArray[np.int32]
+
+
+def arrange(
+    sequences: Sequence[SequenceStep],
+    *,
+    fed_back: Mapping[Request, int],
+    parameters: Mapping[Request, Ints],
+    rows: int,
+    samples: int,
+    small: int,
+    large: int,
+    trash: int,
+) -> StepArrays:
+    """Lay out a step.
+
+    Args:
+        sequences: the plan's.
+        fed_back: requests whose last token stands in the device's array of drawn tokens, and where.
+        parameters: row of the sampling table of each request that draws a token.
+        rows, samples: how many of each the step computes; those beyond the plan's are padding.
+        small, large: batch rows per item of tree attention.
+        trash: a block that padding rows may write to.
+    """
+    ids = np.zeros(rows, np.int32)
+    positions = np.zeros(rows, np.int32)
+    sample_rows = np.full(samples, -1, np.int32)
+    table = np.zeros((samples, PARAMETERS), np.int32)
+    shares: list[Share] = []
+    nodes: dict[int, Ints] = {}
+    row = drawn = 0
+    for share in sequences:
+        owner, count = share.owner, len(share.tokens)
+        if count == 1:
+            ids[row], positions[row] = share.tokens[0], share.start
+        else:
+            ids[row : row + count] = share.tokens
+            positions[row : row + count] = np.arange(share.start, share.start + count)
+        if share.sample and owner in fed_back:
+            assert isinstance(owner, Request)
+            ids[row + count - 1] = -1 - fed_back[owner]
+        shares.append(_share(share, row, nodes))
+        row += count
+        if share.sample:
+            assert isinstance(owner, Request)
+            sample_rows[drawn] = row - 1
+            table[drawn] = parameters[owner]
+            drawn += 1
+    work = plan_work(shares, small, large)
+    # Padding is written to the block at the very start of the table.
+    padding = rows - row
+    sections = {
+        "ids": ids,
+        "positions": positions,
+        "sample_rows": sample_rows,
+        "table": table,
+        "piece_start": np.pad(work.piece_start, (0, padding)),
+        "piece_blocks": np.pad(work.piece_blocks + 1, (0, padding)),
+        "part_first": np.pad(work.part_first, (0, padding)),
+        "part_count": np.pad(work.part_count, (0, padding)),
+        "counts": np.array([len(work.small), len(work.large)], np.int32),
+        "rows": work.rows,
+        "parts": work.parts,
+        "small": _shifted(work.small),
+        "large": _shifted(work.large),
+        "blocks": np.concatenate((np.array([trash], np.int32), work.blocks)),
+    }
+    return StepArrays(sections, work.partials)
+
+
+def _share(share: SequenceStep, row: int, nodes: dict[int, Ints]) -> Share:
+    """One sequence's rows and the pieces they see; `nodes` remembers blocks of shared ones."""
+    owner = share.owner
+    speaking = isinstance(owner, Request) and owner.speaking
+    pieces: list[Piece] = []
+    start = 0
+    for segment in share.segments:
+        if segment.node < 0:
+            assert isinstance(owner, Request)
+            # A reply may be replayed from these tables until it ends: all its room is in them.
+            length = owner.own_limit if speaking else segment.length
+            blocks = owner.blocks if speaking else segment.blocks
+            pieces.append(Piece(-1, start, length, np.array(blocks, np.int32)))
+        else:
+            known = nodes.get(segment.node)
+            if known is None or len(known) < len(segment.blocks):
+                known = nodes[segment.node] = np.array(segment.blocks, np.int32)
+            pieces.append(Piece(segment.node, start, segment.length, known))
+        start += segment.length
+    return Share(row, len(share.tokens), tuple(pieces), speaking)
+
+
+def _shifted(items: Ints) -> Ints:
+    """Items whose blocks lie one entry further on."""
+    moved = items.copy()
+    moved[:, 2] += 1
+    return moved

@@ -1,0 +1,230 @@
+"""The decoder of `engine.models.decoder` on an accelerator: same layers, fused kernels."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+
+from engine.device.tables import StepTables
+from engine.errors import ModelError
+from engine.kv.cache import KVCache
+from engine.models.config import ModelConfig
+from kernels.gpu.layers import add_rms_norm, embed, rms_norm, rope_store, silu_gate
+from kernels.gpu.tree_attention import TreeAttention
+from kernels.reference import rope_tables
+
+if TYPE_CHECKING:
+    from engine.weights.checkpoint import Checkpoint
+    from engine.weights.fetch import Progress
+
+#: Standard deviation of random weights: that of most models at initialisation.
+_RANDOM_SCALE = 0.02
+#: Tensors by their name in a checkpoint and their shape.
+Source = Callable[[str, tuple[int, ...]], torch.Tensor | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """Weights of one layer. Q, K and V are one product, gate and up another."""
+
+    attention_norm: torch.Tensor
+    qkv: torch.Tensor
+    qkv_bias: torch.Tensor | None
+    head_norms: tuple[torch.Tensor, torch.Tensor] | None
+    output: torch.Tensor
+    output_bias: torch.Tensor | None
+    ffn_norm: torch.Tensor
+    gate_up: torch.Tensor
+    down: torch.Tensor
+
+
+class DeviceDecoder:
+    """Turns token rows into logits, over a paged cache in device memory.
+
+    The attention of a row does not depend on its batch mates to the bit; its matrix products may,
+    because libraries choose their kernel by the number of rows.
+
+    Attributes:
+        config: the model's shape.
+        kv_dtype: of weights, activations and cache.
+        device: where they are.
+    """
+
+    def __init__(
+        self, config: ModelConfig, source: Source, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        """Read all weights from `source`, which returns None for tensors a model need not have."""
+        self.config = config
+        self.kv_dtype = dtype
+        self.device = device
+        self._source = source
+        self._embedding = self._tensor(
+            "model.embed_tokens.weight", config.vocab_size, config.hidden
+        )
+        self._layers = tuple(self._layer(number) for number in range(config.layers))
+        self._norm = self._tensor("model.norm.weight", config.hidden)
+        self._head = (
+            self._embedding
+            if config.tied
+            else self._tensor("lm_head.weight", config.vocab_size, config.hidden)
+        )
+        cos, sin = rope_tables(config.rope_frequencies, config.max_len)
+        half = config.head_dim // 2
+        self._rotation = (
+            cos[:, :half].contiguous().to(device),
+            sin[:, half:].contiguous().to(device),
+        )
+        del self._source  # it may hold a whole checkpoint
+
+    @classmethod
+    def load(
+        cls,
+        checkpoint: "Checkpoint",
+        dtype: torch.dtype,
+        device: torch.device,
+        progress: "Progress | None" = None,
+    ) -> "DeviceDecoder":
+        """Read a checkpoint's weights tensor by tensor.
+
+        Raises:
+            ModelError: a tensor is missing, or has not the size the config says.
+        """
+        done = 0
+
+        def source(name: str, shape: tuple[int, ...]) -> torch.Tensor | None:
+            nonlocal done
+            if name not in checkpoint and name.endswith(("bias", "q_norm.weight", "k_norm.weight")):
+                return None
+            tensor = checkpoint.tensor(name)
+            if tuple(tensor.shape) != shape:
+                raise ModelError(
+                    f"{checkpoint.source}: {name} is {list(tensor.shape)}, "
+                    f"the config says {list(shape)}"
+                )
+            if progress and name.endswith("down_proj.weight"):
+                done += 1
+                progress("weights", done, checkpoint.config.layers)
+            return tensor.to(device, dtype)
+
+        return cls(checkpoint.config, source, dtype, device)
+
+    @classmethod
+    def random(
+        cls, config: ModelConfig, dtype: torch.dtype, device: torch.device, seed: int = 0
+    ) -> "DeviceDecoder":
+        """A model of this shape with random weights and no biases, made on the device."""
+        generator = torch.Generator(device).manual_seed(seed)
+
+        def source(name: str, shape: tuple[int, ...]) -> torch.Tensor | None:
+            if name.endswith(("bias", "q_norm.weight", "k_norm.weight")):
+                return None
+            if name.endswith("norm.weight"):
+                return torch.ones(shape, dtype=dtype, device=device)
+            tensor = torch.empty(shape, dtype=dtype, device=device)
+            return tensor.normal_(0, _RANDOM_SCALE, generator=generator)
+
+        return cls(config, source, dtype, device)
+
+    def forward(
+        self,
+        tables: StepTables,
+        rows: int,
+        samples: int,
+        drawn: torch.Tensor,
+        cache: KVCache,
+        attention: TreeAttention,
+        partials: tuple[torch.Tensor, torch.Tensor],
+    ) -> torch.Tensor:
+        """Store the step's KV in `cache` and compute logits.
+
+        Args:
+            tables: the step; on a captured step what they hold at replay counts.
+            rows, samples: how many the step has, padding included. With as many samples as rows,
+                sample i is row i.
+            drawn: int32, tokens drawn by the step before.
+            cache: keys and values.
+            attention: kernels.
+            partials: room for their partial results.
+
+        Returns:
+            `kv_dtype` [samples, vocab].
+        """
+        config, eps = self.config, self.config.norm_eps
+        work = tables.work()
+        positions = tables.section("positions", rows)
+        residual = embed(tables.section("ids", rows), drawn, self._embedding)
+        normed = rms_norm(residual, self._layers[0].attention_norm, eps)
+        attended = residual.new_empty(rows, config.heads, config.head_dim)
+        following = [layer.attention_norm for layer in self._layers[1:]] + [self._norm]
+        for number, layer in enumerate(self._layers):
+            keys, values = cache.keys[number], cache.values[number]
+            q = rope_store(
+                F.linear(normed, layer.qkv, layer.qkv_bias),
+                self._rotation,
+                positions,
+                tables.section("piece_start", rows),
+                tables.section("piece_blocks", rows),
+                work.blocks,
+                keys,
+                values,
+                heads=config.heads,
+                block_size=cache.block_size,
+                head_norms=layer.head_norms,
+                eps=eps,
+            )
+            attention(q, keys, values, work, *partials, attended)
+            mixed = F.linear(attended.view(rows, -1), layer.output, layer.output_bias)
+            normed = add_rms_norm(mixed, residual, layer.ffn_norm, eps)
+            mixed = F.linear(silu_gate(F.linear(normed, layer.gate_up)), layer.down)
+            normed = add_rms_norm(mixed, residual, following[number], eps)
+        if not samples:
+            return normed.new_empty(0, config.vocab_size)
+        if samples != rows:
+            wanted = tables.section("sample_rows", samples).clamp(min=0)
+            normed = normed.index_select(0, wanted)
+        return F.linear(normed, self._head)
+
+    def _layer(self, number: int) -> _Layer:
+        config, prefix = self.config, f"model.layers.{number}"
+        inner, width = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        sizes = {"q": inner, "k": width, "v": width}
+        norms = [
+            self._source(f"{prefix}.self_attn.{side}_norm.weight", (config.head_dim,))
+            for side in "qk"
+        ]
+        biases = [
+            self._source(f"{prefix}.self_attn.{side}_proj.bias", (size,))
+            for side, size in sizes.items()
+        ]
+        q_norm, k_norm = norms
+        return _Layer(
+            attention_norm=self._tensor(f"{prefix}.input_layernorm.weight", config.hidden),
+            qkv=torch.cat(
+                [
+                    self._tensor(f"{prefix}.self_attn.{side}_proj.weight", size, config.hidden)
+                    for side, size in sizes.items()
+                ]
+            ),
+            qkv_bias=torch.cat([b for b in biases if b is not None])
+            if any(b is not None for b in biases)
+            else None,
+            head_norms=(q_norm, k_norm) if q_norm is not None and k_norm is not None else None,
+            output=self._tensor(f"{prefix}.self_attn.o_proj.weight", config.hidden, inner),
+            output_bias=self._source(f"{prefix}.self_attn.o_proj.bias", (config.hidden,)),
+            ffn_norm=self._tensor(f"{prefix}.post_attention_layernorm.weight", config.hidden),
+            gate_up=torch.cat(
+                [
+                    self._tensor(f"{prefix}.mlp.{part}_proj.weight", config.ffn, config.hidden)
+                    for part in ("gate", "up")
+                ]
+            ),
+            down=self._tensor(f"{prefix}.mlp.down_proj.weight", config.hidden, config.ffn),
+        )
+
+    def _tensor(self, name: str, *shape: int) -> torch.Tensor:
+        tensor = self._source(name, shape)
+        if tensor is None:
+            raise ModelError(f"the model has no tensor {name}")
+        return tensor

@@ -1,0 +1,101 @@
+"""The device's runner says what the CPU's says: same plans, other kernels."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="Triton is not installed: pip install troupe-npc[gpu]")
+
+from engine.loop import Engine
+from engine.params import SamplingParams
+from tests.engine.device.stage import (
+    VOCAB,
+    cpu_runner,
+    device_runner,
+    engine,
+    finish,
+    folder,
+)
+
+
+def say(running: Engine, players: int, tokens: int, **params: Any) -> dict[int, list[int]]:
+    """Players of two personas in one scene, and one alone, all at once."""
+    chance = random.Random(players)
+
+    def words(count: int) -> list[int]:
+        return chance.choices(range(VOCAB), k=count)
+
+    scene = running.create_prefix(words(18))
+    personas = [running.create_prefix(words(n), scene) for n in (5, 1)]
+    for number in range(players):
+        running.submit(
+            words(chance.randint(1, 4)),
+            SamplingParams(max_tokens=tokens, ignore_eos=True, seed=number, **params),
+            prefix=(*personas, None)[number % 3],
+        )
+    return finish(running)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folder(tmp_path_factory.mktemp("model"))
+
+
+@pytest.mark.parametrize("shape", ["qwen 3", "llama with biases"])
+def test_greedy_replies_equal_the_cpus(shape: str, tmp_path: Path, device: torch.device) -> None:
+    path = folder(tmp_path, shape)
+    wanted = say(engine(cpu_runner(path)), 3, 3, temperature=0)
+    assert say(engine(device_runner(path, device)), 3, 3, temperature=0) == wanted
+
+
+def test_rows_the_host_draws_get_all_that_the_cpu_gives(model: Path, device: torch.device) -> None:
+    """Penalties by count, biases and log-probabilities beside rows that the device draws."""
+    for params in (
+        {"temperature": 0, "frequency_penalty": 1.5, "logit_bias": {5: 2.0}, "logprobs": 2},
+        {"temperature": 0, "repetition_penalty": 1.8},
+    ):
+        wanted = say(engine(cpu_runner(model)), 2, 3, **params)
+        assert say(engine(device_runner(model, device)), 2, 3, **params) == wanted
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", ["llama", "qwen 2", "qwen 3", "odd heads"])
+def test_captured_steps_equal_the_cpus(shape: str, tmp_path: Path, device: torch.device) -> None:
+    path = folder(tmp_path, shape)
+    wanted = say(engine(cpu_runner(path)), 20, 60, temperature=0)
+    assert say(engine(device_runner(path, device)), 20, 60, temperature=0) == wanted
+    assert say(engine(device_runner(path, device, eager=True)), 20, 60, temperature=0) == wanted
+
+
+@pytest.mark.gpu
+def test_sampling_does_not_depend_on_capture(model: Path, device: torch.device) -> None:
+    params = {"temperature": 0.9, "top_p": 0.9, "repetition_penalty": 1.2}
+    eager = say(engine(device_runner(model, device, eager=True)), 12, 40, **params)
+    assert say(engine(device_runner(model, device)), 12, 40, **params) == eager
+
+
+@pytest.mark.gpu
+def test_parking_and_cancelling_under_capture(model: Path, device: torch.device) -> None:
+    """Quest-givers push in, some are cancelled; every reply that ends is the CPU's."""
+    results = []
+    for runner in (cpu_runner(model), device_runner(model, device)):
+        running = engine(runner, max_num_seqs=4)
+        chance = random.Random(1)
+        requests, found = [], {}
+        for step in range(300):
+            if step % 3 == 0 and step < 150:
+                prompt = chance.choices(range(VOCAB), k=chance.randint(1, 30))
+                params = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
+                urgent = chance.random() < 0.3
+                requests.append(running.submit(prompt, params, priority=0 if urgent else 1))
+            if step % 20 == 19 and step < 150:
+                running.cancel(requests[-2])
+            for output in running.step():
+                found.setdefault(output.request_id, []).extend(output.token_ids)
+        assert not running.has_work
+        running.check()
+        results.append(found)
+    assert results[0] == results[1]
