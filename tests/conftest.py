@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine.weights.fetch import fetch_model
+from engine.weights.gguf import GGUFCheckpoint
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +20,9 @@ def cache_dir(request: pytest.FixtureRequest) -> Path:
 def default_model_path(cache_dir: Path) -> Path:
     """The default model's GGUF file, fetched on first use."""
     return fetch_model(cache_dir)
+
+
+@pytest.fixture(scope="session")
+def default_checkpoint(default_model_path: Path) -> GGUFCheckpoint:
+    """The default model's file, opened once: reading its vocabulary takes seconds."""
+    return GGUFCheckpoint(default_model_path)

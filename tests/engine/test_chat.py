@@ -1,7 +1,5 @@
 """Frames come out of any template; content never meets it."""
 
-from pathlib import Path
-
 import pytest
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
@@ -10,7 +8,6 @@ from engine.chat import ChatFormat, Message
 from engine.errors import ModelError
 from engine.tokenizer import Tokenizer
 from engine.weights.gguf import GGUFCheckpoint
-from engine.weights.load import load_vocabulary
 
 MARKS = [
     "<s>",
@@ -192,11 +189,13 @@ def test_a_useless_or_hostile_template_is_refused(template: str, tokenizer: Toke
 
 
 @pytest.mark.model
-def test_the_default_models_frames(default_model_path: Path) -> None:
-    words = load_vocabulary(str(default_model_path), data_dir=default_model_path.parent)
-    assert GGUFCheckpoint(default_model_path).template is not None
-    ids = words.chat.encode([Message("system", "S"), Message("user", "hi")], words.tokenizer)
+def test_the_default_models_frames(default_checkpoint: GGUFCheckpoint) -> None:
+    tokenizer = default_checkpoint.tokenizer()
+    chat = ChatFormat.from_template(
+        default_checkpoint.template, tokenizer, bos=tokenizer.token(tokenizer.bos_id)
+    )
+    ids = chat.encode([Message("system", "S"), Message("user", "hi")], tokenizer)
     expected = (
         "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     )
-    assert ids == words.tokenizer.control(expected)
+    assert ids == tokenizer.control(expected)

@@ -150,14 +150,16 @@ PROMPTS = [
 
 
 @pytest.mark.model
-def test_exact_numerics_give_transformers_greedy_text(default_model_path: Path) -> None:
+@pytest.mark.timeout(300)  # transformers takes its time to read the file
+def test_exact_numerics_give_transformers_greedy_text(
+    default_model_path: Path, default_checkpoint: GGUFCheckpoint
+) -> None:
     """The same 64 tokens for each of a dozen prompts, decoded together on scattered blocks."""
-    checkpoint = GGUFCheckpoint(default_model_path)
-    tokenizer = checkpoint.tokenizer()
+    tokenizer = default_checkpoint.tokenizer()
     reference = AutoModelForCausalLM.from_pretrained(
         default_model_path.parent, gguf_file=default_model_path.name, dtype=torch.float32
     ).eval()
-    loop = PagedLoop(Decoder.load(checkpoint, "exact"), blocks=400)
+    loop = PagedLoop(Decoder.load(default_checkpoint, "exact"), blocks=400)
     sequences = [loop.open(tokenizer.encode(prompt), room=64) for prompt in PROMPTS]
     prompt_lengths = [len(sequence.tokens) for sequence in sequences]
     for sequence in sequences:

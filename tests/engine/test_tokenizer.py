@@ -123,8 +123,10 @@ TEXTS = [
 
 
 @pytest.mark.model
-def test_the_default_model_has_the_ids_of_its_own_tokenizer(default_model_path: Path) -> None:
-    ours = GGUFCheckpoint(default_model_path).tokenizer()
+def test_the_default_model_has_the_ids_of_its_own_tokenizer(
+    default_model_path: Path, default_checkpoint: GGUFCheckpoint
+) -> None:
+    ours = default_checkpoint.tokenizer()
     theirs = AutoTokenizer.from_pretrained(
         default_model_path.parent, gguf_file=default_model_path.name
     )
