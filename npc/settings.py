@@ -18,17 +18,20 @@ class ReplySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     #: Longest reply in tokens: some seconds of speech, and small models ramble after that.
     max_tokens: Count = 60
-    #: From here on a reply ends with its sentence, so that it is rarely cut in the middle of one.
-    sentence_after: Annotated[int, msgspec.Meta(ge=0)] = 20
-    temperature: Annotated[float, msgspec.Meta(ge=0)] = 0.6
+    #: From here on a reply ends with its sentence. The first two sentences of a small model are
+    #: its best, and what it says after them drifts out of character.
+    sentence_after: Annotated[int, msgspec.Meta(ge=0)] = 12
+    #: Low, because a small model leaves its character as soon as it is free to.
+    temperature: Annotated[float, msgspec.Meta(ge=0)] = 0.25
     top_k: Annotated[int, msgspec.Meta(ge=0)] = 40
-    top_p: Share = 0.9
-    min_p: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    top_p: Share = 0.95
+    #: Drops the long tail of unlikely words, of which one is enough to derail a sentence.
+    min_p: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.1
     #: Counts the prompt too, lore included: above 1 an NPC avoids the very names it should say.
     repetition_penalty: Annotated[float, msgspec.Meta(gt=0)] = 1.0
-    #: These two count the reply alone and keep a small model from going round in circles.
+    #: These two count the reply alone, and keep a small model from going round in circles.
     presence_penalty: Penalty = 0.0
-    frequency_penalty: Penalty = 0.0
+    frequency_penalty: Penalty = 0.3
     #: Speech is one paragraph; what small models write after it is lists and other speakers.
     #: The names of others present always end a reply.
     stop: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ("\n",)
