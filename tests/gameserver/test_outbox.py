@@ -156,6 +156,20 @@ async def test_three_missed_windows_in_a_minute_end_the_connection() -> None:
     assert ann.wire.aborted == Close.STALLED
 
 
+async def test_a_client_that_lets_answers_pile_up_is_cut_off() -> None:
+    ann = Client(Scene().stream)
+    for _ in range(100):  # a burst is no reason, as long as it is read
+        ann.outbox.tell(b"{}")
+    await asyncio.sleep(0)
+    assert len(ann.wire.sent) == 100
+    ann.wire.writable = False
+    for _ in range(SETTINGS.guards.outbound_messages - 1):
+        ann.outbox.tell(b"{}")
+    assert ann.wire.aborted is None
+    ann.outbox.tell(b"{}")
+    assert ann.wire.aborted == Close.STALLED
+
+
 async def test_a_client_that_left_hears_no_more() -> None:
     scene = Scene()
     ann = Client(scene.stream)
