@@ -109,7 +109,7 @@ class Playground {
       this.turns.delete(d.turn);
       this.showControls();
     },
-    error: ({ code, msg, retry_ms: wait }) => this.complain(new Refusal({ code, msg, retry_ms: wait })),
+    error: (d) => this.complain(new Refusal(d)),
     notice: ({ code, data }) => code === "degraded" && this.hint(data?.msg ?? "The house is very busy; answers are shorter."),
   };
 

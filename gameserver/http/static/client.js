@@ -1,7 +1,7 @@
 // A player's connection to the game port: protocol v1 over a WebSocket, in JSON.
 //
-// It reconnects by itself and joins the same scene again. Everything the server says goes to
-// `onMessage`; commands return a promise of their answer.
+// It reconnects by itself. Everything the server says goes to `onMessage`, but for errors that answer a
+// command: those reject the promise that the command returned.
 
 const SUBPROTOCOL = "npc.v1.json";
 // After these the server would only refuse again (bad client, auth, taken over, wrong version).
@@ -102,12 +102,11 @@ export class Client {
       this.#refusal = payload;
       this.#waitAsked = payload.retry_ms ?? this.#waitAsked;
     }
-    this.onMessage(message);
-    const waiter = re === undefined ? undefined : this.#pending.get(re);
-    if (!waiter) return;
+    const waiter = this.#pending.get(re);
     this.#pending.delete(re);
-    if (type === "error") waiter.reject(new Refusal(payload));
-    else waiter.resolve(message);
+    if (waiter && type === "error") return waiter.reject(new Refusal(payload));
+    this.onMessage(message);
+    waiter?.resolve(message);
   }
 
   #identify({ hb_ms: period }) {
