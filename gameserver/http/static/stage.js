@@ -137,12 +137,15 @@ export class Stage {
     this.root.style.setProperty("--left", left);
     const right = WORLD.width - left;
     const people = [...this.#people.values()];
-    const counterInSight = right > BEHIND_COUNTER.x + 90;
+    const counterInSight = right > BEHIND_COUNTER.x + 20;
     const keeper = counterInSight && people.find(({ npc }) => /innkeep|bar ?keep|landlady|landlord/i.test(npc.role));
     const floor = people.filter((person) => person !== keeper);
     const from = Math.max(left + 120, 130);
     const to = keeper ? 968 : right - 100;
-    if (keeper) this.#place(keeper, BEHIND_COUNTER, scale, left);
+    if (keeper) {
+      const x = Math.min(BEHIND_COUNTER.x, right - FIGURE.width / 2);
+      this.#place(keeper, { ...BEHIND_COUNTER, x }, scale, left);
+    }
     floor.forEach((person, index) => {
       const along = floor.length > 1 ? index / (floor.length - 1) : 0.5;
       this.#place(person, { ...ROWS[index % 2], x: from + (to - from) * along }, scale, left);
