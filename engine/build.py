@@ -9,6 +9,7 @@ from engine.errors import OutOfMemory
 from engine.kv.cache import KVCache
 from engine.loop import Engine
 from engine.models.decoder import Decoder
+from engine.overlap import OverlapEngine
 from engine.runner import ModelRunner
 from engine.scripted import ScriptedModel, ScriptedRunner
 from engine.weights.load import LoadedModel
@@ -41,7 +42,10 @@ def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> En
         from engine.device.build import build_runner
 
         runner, blocks = build_runner(model.decoder, config, length)
-        return Engine(runner, model.tokenizer, BlockPool(blocks, size), length, config)
+        pool = BlockPool(blocks, size)
+        if config.enforce_eager:  # whoever looks for an error wants one step at a time
+            return Engine(runner, model.tokenizer, pool, length, config)
+        return OverlapEngine(runner, model.tokenizer, pool, length, config)
     dtype = model.decoder.kv_dtype
     block_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize * size
     free_bytes = psutil.virtual_memory().available

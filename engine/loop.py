@@ -183,34 +183,40 @@ class Engine:
     def step(self) -> list[RequestOutput]:
         """Take in what has arrived, compute one step, and return what it released."""
         self._outputs = []
-        while self._inbox:
-            self._inbox.popleft()()
-        for request in self._cancelled:
-            self._end(request, "cancelled")
-        self._cancelled.clear()
+        self._take_in()
         plan = self._scheduler.plan(self._clock())
         if plan is not None:
             self._compute(plan)
         elif not self._scheduler.idle:
             self._scheduler.unstick(self._clock(), self._refuse)
-        now = self._clock()
-        if now >= self._snapshot_due or not self.has_work:
-            self._snapshot_due = now + _SNAPSHOT_EVERY_S
-            self.gauges = self._stats.snapshot(self._scheduler, self._pool, self._tree)
+        self._look_around()
         return self._outputs
 
     def check(self) -> None:
         """Raise AssertionError if the books do not add up. For tests."""
         self._pool.check()
 
+    def _take_in(self) -> None:
+        """Let what other threads asked for happen."""
+        while self._inbox:
+            self._inbox.popleft()()
+        for request in self._cancelled:
+            self._end(request, "cancelled")
+        self._cancelled.clear()
+
+    def _look_around(self) -> None:
+        """Renew the gauges, if that is due."""
+        now = self._clock()
+        if now >= self._snapshot_due or not self.has_work:
+            self._snapshot_due = now + _SNAPSHOT_EVERY_S
+            self.gauges = self._stats.snapshot(self._scheduler, self._pool, self._tree)
+
     def _compute(self, plan: StepPlan) -> None:
         started = self._clock()
         try:
             drawn = self._runner.run(plan)
-        except Exception as error:  # one bad step must not end the engine, only the requests in it
-            _log.exception("step %d failed", plan.step)
-            for request in self._scheduler.failed(plan):
-                self._end(request, "failed", f"the step failed: {error}")
+        except Exception as error:
+            self._fail(plan, error)
             return
         elapsed_ms = (self._clock() - started) * 1000
         speakers = sum(isinstance(s.owner, Request) and s.owner.speaking for s in plan.sequences)
@@ -223,6 +229,12 @@ class Engine:
             if share.sample:
                 assert isinstance(share.owner, Request)
                 self._take(share.owner, next(sampled), now)
+
+    def _fail(self, plan: StepPlan, error: Exception) -> None:
+        """One bad step must not end the engine, only the requests in it."""
+        _log.exception("step %d failed", plan.step)
+        for request in self._scheduler.failed(plan):
+            self._end(request, "failed", f"the step failed: {error}")
 
     def _take(self, request: Request, sampled: Sampled, now: float) -> None:
         """Append a sampled token and release the text it completes."""

@@ -78,7 +78,10 @@ class Drawing:
         flags = np.zeros(self.seen.shape[1] * 32, np.uint8)
         flags[known[known >= 0]] = 1
         words = np.packbits(flags, bitorder="little").view("<i4")
-        self.seen[row].copy_(torch.from_numpy(words))
+        bits = torch.from_numpy(words)
+        if self.seen.is_cuda:  # from pinned memory the host need not wait for the device
+            bits = bits.pin_memory()
+        self.seen[row].copy_(bits, non_blocking=True)
         return row
 
     def _forget(self) -> None:

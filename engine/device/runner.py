@@ -17,7 +17,7 @@ from engine.device.layout import arrange
 from engine.device.tables import StepArrays, StepTables
 from engine.kv.cache import KVCache
 from engine.models.device_decoder import DeviceDecoder
-from engine.plan import SequenceStep, StepPlan
+from engine.plan import BlockCopy, SequenceStep, StepPlan
 from engine.request import Request
 from engine.runner import sample_spec
 from kernels.gpu import sampling
@@ -139,9 +139,7 @@ class DeviceRunner:
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Pending:
         """Start a step; it may feed tokens (given as negative ids) that are still being drawn."""
-        size = self._cache.block_size
-        for copy in plan.copies:
-            self._cache.copy(copy.source * size, copy.target * size, size)
+        copy_in_order(self._cache, plan.copies)
         drawing = [s.owner for s in plan.sequences if s.sample and isinstance(s.owner, Request)]
         captured = (
             not self._eager
@@ -162,6 +160,22 @@ class DeviceRunner:
     def needs_host(self, request: Request) -> bool:
         """Whether the request's next token is drawn on the host, from all tokens before."""
         return self._drawing.by_host(request)
+
+    def replay_time(self, repetitions: int) -> float:
+        """Milliseconds of the step captured for the replies that were launched last.
+
+        Replays it without telling anybody: what it draws is lost, and those replies must be
+        cancelled. They must have as many tokens to go as there are repetitions.
+        """
+        graph = self._graph(_padded(len(self._standing))).graph
+        start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        start.record()
+        for _ in range(repetitions):
+            graph.replay()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) / repetitions
 
     # -- uncaptured --------------------------------------------------------------------------------
 
@@ -293,6 +307,22 @@ class DeviceRunner:
         ids = torch.tensor([tokens[n].token for n in mine], dtype=torch.int32)
         self._drawn[torch.tensor(mine, device=self._drawn.device)] = ids.to(self._drawn.device)
         return _Finished(tokens)
+
+
+def copy_in_order(cache: KVCache, copies: Sequence[BlockCopy]) -> None:
+    """Copy blocks, many at once as long as none touches what another of them writes."""
+    sources: list[int] = []
+    targets: set[int] = set()
+    ordered: list[int] = []
+    for copy in copies:
+        if copy.source in targets or copy.target in targets or copy.target in sources:
+            cache.copy_blocks(sources, ordered)
+            sources, ordered, targets = [], [], set()
+        sources.append(copy.source)
+        ordered.append(copy.target)
+        targets.add(copy.target)
+    if sources:
+        cache.copy_blocks(sources, ordered)
 
 
 def _padded(rows: int) -> int:

@@ -1,5 +1,7 @@
 """The KV pool as tensors: one contiguous allocation, addressed by slot."""
 
+from collections.abc import Sequence
+
 import torch
 
 
@@ -27,6 +29,7 @@ class KVCache:
     ) -> None:
         shape = (2, layers, kv_heads, blocks * block_size, head_dim)
         self.block_size = block_size
+        self._block_numbers = block_size * head_dim
         self._pool = torch.zeros(shape, dtype=dtype, device=device)
         self.keys, self.values = self._pool[0], self._pool[1]
 
@@ -38,3 +41,12 @@ class KVCache:
     def copy(self, source: int, target: int, count: int) -> None:
         """Copy `count` slots from slot `source` on to slot `target` on, in every layer."""
         self._pool[:, :, :, target : target + count] = self._pool[:, :, :, source : source + count]
+
+    def copy_blocks(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copy whole blocks in every layer, all at once; no target may be a source."""
+        # [2 · layers · kv_heads, blocks, block_size · head_dim]
+        blocks = self._pool.view(-1, self._pool.shape[3] // self.block_size, self._block_numbers)
+        pair = torch.tensor((sources, targets))
+        if blocks.is_cuda:  # from pinned memory the host need not wait for the device
+            pair = pair.pin_memory().to(blocks.device, non_blocking=True)
+        blocks.index_copy_(1, pair[1], blocks.index_select(1, pair[0]))

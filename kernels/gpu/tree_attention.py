@@ -88,17 +88,22 @@ def _attend(
         head_start = head.to(tl.int64) * head_stride
 
         top = tl.full([ROWS], float("-inf"), tl.float32)
-        total = tl.zeros([ROWS], tl.float32)
+        # Sums over tokens are matrix products too: those add in one order in tiles of any height.
+        total = tl.zeros([ROWS, 16], tl.float32)
+        ones = tl.full([TOKENS, 16], 1.0, values.dtype.element_ty)
         mixed = tl.zeros([ROWS, PADDED], tl.float32)
         # Tiles that all rows see whole need no mask; they are most of the work.
         whole = tl.minimum(stop, tl.min(tl.where(used, visible, 2147483647), 0))
         whole = begin + tl.maximum(whole - begin, 0) // TOKENS * TOKENS
         if WINDOW > 0:
             whole = begin
+        # Blocks are looked up one tile ahead, so that loads of KV depend on no load of their turn.
+        block = tl.load(blocks + first_block + (begin + n) // BLOCK, mask=begin + n < stop, other=0)
         for start in tl.range(begin, whole, TOKENS, num_stages=STAGES):
             token = start + n
-            block = tl.load(blocks + first_block + token // BLOCK)
             slot = block.to(tl.int64) * BLOCK + token % BLOCK
+            ahead = token + TOKENS
+            block = tl.load(blocks + first_block + ahead // BLOCK, mask=ahead < stop, other=0)
             place = head_start + slot[:, None] * DIM + d[None, :]
             if PADDED == DIM:
                 k = tl.load(keys + place)
@@ -112,15 +117,16 @@ def _attend(
             higher = tl.maximum(top, tl.max(scores, 1))
             shares = tl.exp2(scores * unit - (higher * unit)[:, None])
             shrink = tl.exp2((top - higher) * unit)
-            total = total * shrink + tl.sum(shares, 1)
-            mixed = mixed * shrink[:, None]
-            mixed += tl.dot(shares.to(v.dtype), v, input_precision=PRECISION)
+            low = shares.to(v.dtype)
+            total = tl.dot(low, ones, total * shrink[:, None], input_precision=PRECISION)
+            mixed = tl.dot(low, v, mixed * shrink[:, None], input_precision=PRECISION)
             top = higher
         for start in tl.range(whole, stop, TOKENS, num_stages=STAGES):
             token = start + n
             inside = token < stop
-            block = tl.load(blocks + first_block + token // BLOCK, mask=inside, other=0)
             slot = block.to(tl.int64) * BLOCK + token % BLOCK
+            ahead = token + TOKENS
+            block = tl.load(blocks + first_block + ahead // BLOCK, mask=ahead < stop, other=0)
             place = head_start + slot[:, None] * DIM + d[None, :]
             readable = inside[:, None] & in_dim[None, :]
             k = tl.load(keys + place, mask=readable, other=0.0)
@@ -137,11 +143,12 @@ def _attend(
             base = tl.where(higher == float("-inf"), 0.0, higher)
             shares = tl.exp2(scores * unit - (base * unit)[:, None])
             shrink = tl.exp2((top - base) * unit)
-            total = total * shrink + tl.sum(shares, 1)
-            mixed = mixed * shrink[:, None]
-            mixed += tl.dot(shares.to(v.dtype), v, input_precision=PRECISION)
+            low = shares.to(v.dtype)
+            total = tl.dot(low, ones, total * shrink[:, None], input_precision=PRECISION)
+            mixed = tl.dot(low, v, mixed * shrink[:, None], input_precision=PRECISION)
             top = higher
-        divisor = tl.where(total > 0, total, 1.0)
+        weight = tl.max(total, 1)  # all columns are the same
+        divisor = tl.where(weight > 0, weight, 1.0)
         part = (first_part + member).to(tl.int64) * (KV_HEADS * GROUP) + query_head
         tl.store(weights + part, top * unit + tl.log2(divisor), mask=used)
         tl.store(
@@ -387,8 +394,8 @@ def _tiles(padded: int, wide: bool) -> tuple[Tile, Tile]:
         tokens = 32 if padded > 128 else 64
         return Tile(16, tokens, 4, 1, 4), Tile(64, tokens, 4, 1, 2)
     if padded <= 128:
-        return Tile(16, 64, 4, 3, 4), Tile(128, 64, 8, 2, 1)
-    return Tile(16, 32, 4, 2, 4), Tile(64, 32, 4, 2, 1)
+        return Tile(16, 64, 4, 3, 3), Tile(64, 64, 4, 2, 2)
+    return Tile(16, 32, 4, 3, 3), Tile(64, 32, 4, 2, 1)
 
 
 def _holding(tile: Tile, rows: int) -> Tile:

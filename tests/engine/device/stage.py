@@ -39,7 +39,10 @@ SHAPES: dict[str, tuple[str, dict[str, object]]] = {
     "llama with biases": ("Llama", {"attention_bias": True}),
     "qwen 2": ("Qwen2", {"tie_word_embeddings": True}),
     "qwen 3": ("Qwen3", {"head_dim": 32}),
-    "odd heads": ("Llama", {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16}),
+    "odd heads": (
+        "Llama",
+        {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16},
+    ),
 }
 _TINY: dict[str, object] = {
     "vocab_size": VOCAB,

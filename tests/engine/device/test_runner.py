@@ -9,8 +9,11 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install troupe-npc[gpu]")
 
+from engine.device.runner import copy_in_order
+from engine.kv.cache import KVCache
 from engine.loop import Engine
 from engine.params import SamplingParams
+from engine.plan import BlockCopy
 from tests.engine.device.stage import (
     VOCAB,
     cpu_runner,
@@ -59,6 +62,21 @@ def test_rows_the_host_draws_get_all_that_the_cpu_gives(model: Path, device: tor
     ):
         wanted = say(engine(cpu_runner(model)), 2, 3, **params)
         assert say(engine(device_runner(model, device)), 2, 3, **params) == wanted
+
+
+@pytest.mark.parametrize("order", [[(0, 3), (1, 4)], [(0, 3), (3, 5), (2, 0)]])
+def test_copies_are_as_if_made_one_by_one(order: list[tuple[int, int]]) -> None:
+    caches = []
+    for _ in range(2):
+        cache = KVCache(2, 3, 4, 6, 2, torch.float32, torch.device("cpu"))
+        cache.keys.copy_(torch.arange(cache.keys.numel()).view(cache.keys.shape))
+        cache.values.copy_(cache.keys + 0.5)
+        caches.append(cache)
+    for source, target in order:
+        caches[0].copy(source * 2, target * 2, 2)
+    copy_in_order(caches[1], [BlockCopy(source, target) for source, target in order])
+    assert torch.equal(caches[0].keys, caches[1].keys)
+    assert torch.equal(caches[0].values, caches[1].values)
 
 
 @pytest.mark.gpu

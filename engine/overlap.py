@@ -1,0 +1,156 @@
+"""The engine with one step under way while the host works on the next.
+
+`step` plans and launches step n + 1 before it looks at the tokens of step n. What is not known yet
+is a `PENDING` token in the request; the runner feeds the real one from where the device drew it.
+The device computes steps in order, so the books may count a launched step as computed: nothing
+that reads its KV can overtake it. A reply that turns out to have ended at step n is part of step
+n + 1 all the same; that token is dropped, and its KV lies in blocks that only later steps reuse.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from engine.decoding.sampling import Sampled
+from engine.loop import Engine
+from engine.outputs import FinishReason, RequestOutput
+from engine.plan import SequenceStep, StepPlan
+from engine.request import Request, State
+
+#: Stands for a token that is being drawn.
+PENDING = -1
+
+
+class Launched(Protocol):
+    """A step under way."""
+
+    def result(self) -> list[Sampled]:
+        """Wait for it; one token for each sequence with `sample`, in order."""
+
+
+class Launcher(Protocol):
+    """A runner that need not be waited for."""
+
+    def run(self, plan: StepPlan) -> list[Sampled]:
+        """See `engine.runner.Runner.run`."""
+
+    def launch(self, plan: StepPlan) -> Launched:
+        """Start a step behind those launched before. `PENDING` tokens are of the step before it."""
+
+    def needs_host(self, request: Request) -> bool:
+        """Whether a token of this request can only be drawn when all before it are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A launched step and what was known when it started."""
+
+    plan: StepPlan
+    launched: Launched
+    speakers: int
+    started: float
+
+
+class OverlapEngine(Engine):
+    """See the module; arguments as for `Engine`, with a runner that can launch."""
+
+    def __init__(self, runner: Launcher, *arguments: Any, **named: Any) -> None:
+        super().__init__(runner, *arguments, **named)
+        self._launcher = runner
+        self._flight: _Flight | None = None
+        self._landed_at = 0.0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` would do anything."""
+        return self._flight is not None or super().has_work
+
+    def step(self) -> list[RequestOutput]:
+        """Take in what has arrived, launch a step, and return what the one before released."""
+        self._outputs = []
+        self._take_in()
+        if any(self._launcher.needs_host(request) for request in self._scheduler.running):
+            self._land()
+        plan = self._scheduler.plan(self._clock())
+        flight = None if plan is None else self._launch(plan)
+        landed = self._land()
+        if flight is not None:
+            self._book(flight)
+        elif not landed and not self._scheduler.idle:
+            self._scheduler.unstick(self._clock(), self._refuse)
+        self._look_around()
+        return self._outputs
+
+    def _launch(self, plan: StepPlan) -> _Flight | None:
+        """Start a step, without the replies that the tokens under way complete."""
+        plan = replace(plan, sequences=tuple(s for s in plan.sequences if not _complete(s)))
+        if not plan.sequences:
+            return None
+        speakers = sum(isinstance(s.owner, Request) and s.owner.speaking for s in plan.sequences)
+        started = self._clock()
+        try:
+            return _Flight(plan, self._launcher.launch(plan), speakers, started)
+        except Exception as error:
+            self._fail(plan, error)
+            return None
+
+    def _land(self) -> bool:
+        """Wait for the step under way and give out its tokens; False if there is none."""
+        flight, self._flight = self._flight, None
+        if flight is None:
+            return False
+        try:
+            drawn = iter(flight.launched.result())
+        except Exception as error:
+            self._fail(flight.plan, error)
+            return True
+        now = self._clock()
+        elapsed_ms = (now - max(flight.started, self._landed_at)) * 1000
+        self._landed_at = now
+        self._scheduler.cost.learn(flight.speakers, flight.plan.rows - flight.speakers, elapsed_ms)
+        alive = tuple(share for share in flight.plan.sequences if not _ended(share))
+        self._stats.stepped(replace(flight.plan, sequences=alive), elapsed_ms)
+        for share in flight.plan.sequences:
+            if not share.sample:
+                continue
+            assert isinstance(share.owner, Request)
+            sampled = next(drawn)
+            if share.owner.state is not State.FINISHED:
+                self._forget_pending(share.owner)
+                self._take(share.owner, sampled, now)
+        return True
+
+    def _book(self, flight: _Flight) -> None:
+        """Count a launched step as computed, now that every token it feeds is known."""
+        alive = tuple(share for share in flight.plan.sequences if not _ended(share))
+        self._scheduler.computed(replace(flight.plan, sequences=alive))
+        for share in alive:
+            if share.sample:
+                assert isinstance(share.owner, Request)
+                share.owner.tokens.append(PENDING)
+        self._flight = flight
+
+    def _end(
+        self,
+        request: Request,
+        reason: FinishReason,
+        error: str | None = None,
+        *,
+        last: RequestOutput | None = None,
+    ) -> None:
+        self._forget_pending(request)
+        super()._end(request, reason, error, last=last)
+
+    @staticmethod
+    def _forget_pending(request: Request) -> None:
+        if request.tokens[-1] == PENDING:
+            request.tokens.pop()
+
+
+def _complete(share: SequenceStep) -> bool:
+    """Whether a reply has all its tokens, the one under way included."""
+    owner = share.owner
+    return isinstance(owner, Request) and owner.outputs >= owner.params.max_tokens
+
+
+def _ended(share: SequenceStep) -> bool:
+    return isinstance(share.owner, Request) and share.owner.state is State.FINISHED
