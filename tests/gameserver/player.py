@@ -81,7 +81,12 @@ class Player:
         end: Message = (await self.get("npc.turn.end", turn=start["d"]["turn"]))["d"]
         return end
 
-    async def receive(self, seconds: float = 5.0) -> Message:
+    async def flood(self, kilobytes: int) -> None:
+        """Raise events that fill the sockets of those who do not read."""
+        for _ in range(kilobytes // 4):
+            await self.ask("world.event", {"name": "thunder", "data": "x" * 4000})
+
+    async def receive(self, seconds: float = 20.0) -> Message:
         """The next message, whatever it is."""
         async with asyncio.timeout(seconds):
             raw = await self.socket.recv()
@@ -101,7 +106,7 @@ class Player:
                     return message
             await self.receive()
 
-    async def closed(self, seconds: float = 5.0) -> int | None:
+    async def closed(self, seconds: float = 20.0) -> int | None:
         """Read to the end; returns the close code."""
         async with asyncio.timeout(seconds):
             try:

@@ -1,6 +1,7 @@
 """A WebSocket client without a library, for what no library would send."""
 
 import asyncio
+import socket
 import struct
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,6 +11,18 @@ from gameserver.game import GameServer
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 _MASK = b"\0\0\0\0"  # a mask of zeros leaves the payload as it is
+
+
+def narrow(server: GameServer) -> socket.socket:
+    """A connection whose kernel holds little for a client that does not read.
+
+    With much less the kernel drops acknowledgements together with what does not fit.
+    """
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+    sock.connect(("127.0.0.1", server.port))
+    sock.setblocking(False)
+    return sock
 
 
 def frame(opcode: int, payload: bytes = b"", *, fin: bool = True, rsv: int = 0) -> bytes:
@@ -32,32 +45,34 @@ class RawClient:
     writer: asyncio.StreamWriter
 
     @classmethod
-    async def connect(cls, server: GameServer) -> Self:
-        """Open a TCP connection."""
+    async def connect(cls, server: GameServer, sock: socket.socket | None = None) -> Self:
+        """Open a TCP connection, or use one."""
+        if sock is not None:
+            return cls(*await asyncio.open_connection(sock=sock))
         return cls(*await asyncio.open_connection("127.0.0.1", server.port))
 
     @classmethod
-    async def upgraded(cls, server: GameServer, headers: str = "") -> Self:
+    async def upgraded(cls, server: GameServer, sock: socket.socket | None = None) -> Self:
         """Open a WebSocket; its `hello` is still to be read."""
-        client = await cls.connect(server)
-        client.writer.write(upgrade_request(headers))
+        client = await cls.connect(server, sock)
+        client.writer.write(upgrade_request())
         assert (await client.head()).startswith("HTTP/1.1 101")
         return client
 
     async def head(self) -> str:
         """The head of an HTTP response."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             return (await self.reader.readuntil(b"\r\n\r\n")).decode()
 
     async def request(self, text: str) -> str:
         """Send an HTTP request as it is; the whole answer until the server closes."""
         self.writer.write(text.encode())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             return (await self.reader.read()).decode()
 
     async def frame(self) -> tuple[int, bytes]:
         """The next frame: opcode and payload."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             first, second = await self.reader.readexactly(2)
             length = second & 127
             if length == 126:

@@ -135,7 +135,7 @@ async def serving(
         await engine.stop()
 
 
-async def until(condition: Any, seconds: float = 5.0) -> None:
+async def until(condition: Any, seconds: float = 20.0) -> None:
     """Wait until `condition()` holds."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110
