@@ -179,4 +179,9 @@ class GameServer:
 def _announced(settings: Settings) -> dict[str, Any]:
     """The limits as clients are told them."""
     limits: dict[str, Any] = msgspec.to_builtins(settings.limits)
-    return {**limits, "say_tokens": settings.replies.line_tokens}
+    return {
+        **limits,
+        "say_tokens": settings.replies.line_tokens,
+        "open_timeout_ms": int(settings.guards.open_timeout_s * 1000),
+        "identify_timeout_ms": int(settings.guards.identify_timeout_s * 1000),
+    }

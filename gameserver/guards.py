@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from websockets.asyncio.server import Server, ServerConnection
-from websockets.frames import Frame, Opcode
+from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import OPEN, Event
 from websockets.server import ServerProtocol
 
 from gameserver.admission import TokenBucket
-from gameserver.protocol import Close
+from gameserver.protocol import Close, Code, Refusal
 from gameserver.settings import Settings
 from gameserver.tally import Tally
 
@@ -85,6 +85,9 @@ class GuardedConnection(ServerConnection):
         **options: Any,
     ) -> None:
         super().__init__(protocol, server, **options)
+        self._fail = protocol.fail
+        protocol.fail = self._tell_and_fail  # type: ignore[method-assign]
+        self._frame_limit = settings.limits.frame_bytes
         self._guards = settings.guards
         self._handshakes = handshakes
         self._tally = tally
@@ -215,6 +218,13 @@ class GuardedConnection(ServerConnection):
         self._handshakes.leave(self)
         if self._made:
             super().connection_lost(exc)
+
+    def _tell_and_fail(self, code: CloseCode | int, reason: str = "") -> None:
+        """The library closes at once; a message that was too large is named before."""
+        if code == CloseCode.MESSAGE_TOO_BIG and self.protocol.state is OPEN:
+            error = Refusal(Code.TOO_LARGE, reason, limit=self._frame_limit, close=Close.TOO_LARGE)
+            self.protocol.send_text(error.encode())
+        self._fail(code, reason)
 
     def _forget_stall(self) -> None:
         if self._stall is not None:

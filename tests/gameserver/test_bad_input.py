@@ -73,6 +73,16 @@ async def test_a_binary_frame_is_told_why_before_the_close(server: GameServer) -
     assert await player.closed() == 1003
 
 
+async def test_a_frame_that_is_too_large_is_told_its_limit(server: GameServer) -> None:
+    player = await Player.enter(server)
+    await player.socket.send('"' + "x" * 32_766 + '"')  # just as large as allowed
+    assert (await player.get("error"))["d"]["fatal"] is False
+    await player.socket.send('"' + "x" * 32_767 + '"')
+    error = (await player.get("error"))["d"]
+    assert (error["code"], error["limit"], error["fatal"]) == ("too_large", 32_768, True)
+    assert await player.closed() == 1009
+
+
 async def test_a_character_cut_across_fragments_is_whole_again(server: GameServer) -> None:
     client = await RawClient.upgraded(server)
     beat = '{"t":"heartbeat","id":1,"d":{"n":1,"x":"🐉"}}'.encode()
