@@ -125,12 +125,16 @@ class Span:
     `runs` are (first slot, length) pairs of physically consecutive slots whose concatenation is the
     context at positions 0, 1, …, end of the sequence; row r of the span sits at context index
     `context - (end - start) + (r - start)` and sees everything up to itself (causal).
+
+    `shared` are (node, length) of the pieces that the context begins with; all rows see all of them,
+    and equal nodes mean equal slots. What follows is the sequence's own.
     """
 
     start: int
     end: int
     context: int
     runs: tuple[tuple[int, int], ...]
+    shared: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

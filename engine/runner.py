@@ -53,7 +53,8 @@ class ModelRunner:
             tokens.extend(share.tokens)
             positions.extend(range(share.start, share.start + len(share.tokens)))
             slots.extend(share.slots)
-            spans.append(Span(start, end, share.start + end - start, self._runs(share)))
+            shared = tuple((segment.node, segment.length) for segment in share.segments[:-1])
+            spans.append(Span(start, end, share.start + end - start, self._runs(share), shared))
             if share.sample:
                 logit_rows.append(end - 1)
         return ForwardBatch(

@@ -30,6 +30,12 @@ class SpanLike(Protocol):
     def runs(self) -> tuple[tuple[int, int], ...]:
         """Where the context is stored."""
 
+    @property
+    def shared(self) -> tuple[tuple[int, int], ...]:
+        """(key, length) of the pieces the context begins with, which all rows see whole. Pieces of
+        one key are stored in one place.
+        """
+
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """Each vector of `x` [..., dim] by its root mean square, times `weight` [dim]; computed in

@@ -1,8 +1,9 @@
 """From a model's name to a model that can speak."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -10,15 +11,18 @@ from engine.chat import ChatFormat
 from engine.device.choose import DeviceSetting, choose_device
 from engine.errors import ModelError
 from engine.models.config import ModelConfig
-from engine.models.decoder import Decoder
+from engine.models.decoder import Decoder, Numerics
 from engine.tokenizer import Tokenizer
 from engine.weights.checkpoint import Checkpoint
 from engine.weights.fetch import Progress, fetch_model
 from engine.weights.gguf import GGUFCheckpoint
 from engine.weights.safetensors import FolderCheckpoint
+from kernels.cpu import int8
 
 if TYPE_CHECKING:
     from engine.models.device_decoder import DeviceDecoder
+
+_log = logging.getLogger("troupe.engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ def load_model(
     spec: str,
     *,
     data_dir: Path,
-    numerics: Literal["exact", "bf16"] = "bf16",
+    numerics: Numerics = "fast",
     progress: Progress | None = None,
     threads: int | None = None,
     device: DeviceSetting = "cpu",
@@ -53,10 +57,13 @@ def load_model(
     """Load a model.
 
     Args:
-        spec: "default", a .gguf file, a Hugging Face folder, or a hub id ("org/name"). data_dir:
-        where what is fetched is kept. numerics: "exact" computes in float32, "bf16" with bfloat16
-        weights. progress: told the stage ("download", "unpack", "weights"), how much is done, and
-        of how much. threads: of the forward pass; None leaves torch's number.
+        spec: "default", a .gguf file, a Hugging Face folder, or a hub id ("org/name").
+        data_dir: where what is fetched is kept.
+        numerics: see `EngineConfig.numerics`.
+        progress: told the stage ("download", "unpack", "weights"), how much is done, and of how
+            much.
+        threads: of the forward pass; None leaves torch's number.
+        device: where the model is to run.
 
     Raises:
         ModelError: it cannot be found, fetched or understood; the message says what to do.
@@ -73,11 +80,14 @@ def load_model(
 
 def _decoder(
     checkpoint: Checkpoint,
-    numerics: Literal["exact", "bf16"],
+    numerics: Numerics,
     device: torch.device,
     progress: Progress | None,
 ) -> "Decoder | DeviceDecoder":
     if device.type == "cpu":
+        if numerics == "fast" and not int8.available():
+            _log.info("this processor has no 8-bit products worth using: computing in float32")
+            numerics = "exact"
         return Decoder.load(checkpoint, numerics, progress)
     # Imported here: it needs Triton, which need not be installed.
     from engine.models.device_decoder import DeviceDecoder

@@ -58,6 +58,20 @@ class PackedLinear:
         return y[: x.shape[0]]
 
 
+class PackedGate:
+    """silu(gate(x)) · up(x)."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        """Take over `weight` [2 · ffn, in] and `bias` [2 · ffn], the gate's before up's."""
+        weights = weight.chunk(2)
+        biases = (None, None) if bias is None else bias.chunk(2)
+        self._gate, self._up = map(PackedLinear, weights, biases)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Map `x` [rows, in] to [rows, ffn]; activation and product are part of the sums."""
+        return self._up.times(x, self._gate.silu(x))
+
+
 def _paired(x: torch.Tensor) -> torch.Tensor:
     """`x`, or two of its only row."""
     return x.expand(2, -1).contiguous() if x.shape[0] == 1 else x

@@ -2,7 +2,7 @@
 
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -63,6 +63,10 @@ def build_folder(shape: str, folder: Path) -> Any:
     return model
 
 
+#: Numerics that round, and how close the logits of a tiny random model stay.
+QUICK: dict[Literal["bf16", "fast"], float] = {"bf16": 0.99, "fast": 0.98}
+
+
 def tokens(count: int, seed: int = 0, vocab: int = 320) -> list[int]:
     return random.Random(seed).choices(range(vocab), k=count)
 
@@ -77,13 +81,14 @@ def test_logits_equal_transformers(shape: str, tmp_path: Path) -> None:
     with torch.inference_mode():
         theirs = reference(torch.tensor([prompt])).logits[0]
     torch.testing.assert_close(ours, theirs, rtol=2e-4, atol=2e-4)
-    loop = PagedLoop(Decoder.load(FolderCheckpoint(tmp_path), "bf16"))
-    ours = loop.prefill(loop.open(prompt), chunk=150)
-    agreement = torch.nn.functional.cosine_similarity(ours, theirs, dim=-1)
-    assert agreement.mean() > 0.99
+    for numerics, closeness in QUICK.items():
+        loop = PagedLoop(Decoder.load(FolderCheckpoint(tmp_path), numerics))
+        ours = loop.prefill(loop.open(prompt), chunk=150)
+        agreement = torch.nn.functional.cosine_similarity(ours, theirs, dim=-1)
+        assert agreement.mean() > closeness, numerics
 
 
-@pytest.fixture(scope="module", params=["exact", "bf16"])
+@pytest.fixture(scope="module", params=["exact", *QUICK])
 def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Decoder:
     folder = tmp_path_factory.mktemp("tiny")
     build_folder("llama", folder)
@@ -92,7 +97,9 @@ def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_row_does_not_depend_on_mates_chunks_or_blocks(tiny: Decoder, seed: int) -> None:
-    """Bitwise: alone in one piece, against random pieces beside random others on other blocks."""
+    """Alone in one piece, against random pieces beside random others on other blocks: to the bit
+    in float32, but for rounding in the others.
+    """
     chance = random.Random(seed)
     prompts = [
         tokens(chance.choice((1, 2, 17, 64, 191, 193, 257, 400)), seed * 10 + n) for n in range(4)
@@ -114,7 +121,11 @@ def test_a_row_does_not_depend_on_mates_chunks_or_blocks(tiny: Decoder, seed: in
         for (sequence, _), rows in zip(shares, loop.step(*shares).split(counts), strict=True):
             found[sequences.index(sequence)].append(rows)
     for alone, pieces in zip(expected, found, strict=True):
-        assert torch.equal(alone, torch.cat(pieces))
+        if tiny.kv_dtype == torch.float32:
+            assert torch.equal(alone, torch.cat(pieces))
+        else:
+            agreement = torch.nn.functional.cosine_similarity(alone, torch.cat(pieces), dim=-1)
+            assert agreement.min() > 0.99
 
 
 def test_only_wanted_rows_get_logits(tiny: Decoder) -> None:
@@ -129,7 +140,7 @@ def test_a_tensor_of_the_wrong_size_is_named(tmp_path: Path) -> None:
     config.write_text(
         config.read_text().replace('"intermediate_size": 160', '"intermediate_size": 96')
     )
-    with pytest.raises(ModelError, match=r"mlp\.gate_proj\.weight is \[160, 96\].*\[96, 96\]"):
+    with pytest.raises(ModelError, match=r"mlp\.gate_proj\.weight .* is \[320, 96\].*\[192, 96\]"):
         Decoder.load(FolderCheckpoint(tmp_path), "exact")
 
 
