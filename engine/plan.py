@@ -126,8 +126,8 @@ class Span:
     context at positions 0, 1, …, end of the sequence; row r of the span sits at context index
     `context - (end - start) + (r - start)` and sees everything up to itself (causal).
 
-    `shared` are (node, length) of the pieces that the context begins with; all rows see all of them,
-    and equal nodes mean equal slots. What follows is the sequence's own.
+    `shared` are (node, length) of the pieces that the context begins with; all rows see all of
+    them, and equal nodes mean equal slots. What follows is the sequence's own.
     """
 
     start: int

@@ -1,6 +1,5 @@
 """The Python API on the default model: what a script sees."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,8 @@ GREEDY = SamplingParams(max_tokens=12, temperature=0)
 
 
 @pytest.fixture(scope="module")
-def llm(default_model_path: Path) -> Iterator[LLM]:
-    yield LLM(str(default_model_path), EngineConfig(numerics="exact", kv_cache_bytes=64 << 20))
+def llm(default_model_path: Path) -> LLM:
+    return LLM(str(default_model_path), EngineConfig(numerics="exact", kv_cache_bytes=64 << 20))
 
 
 def test_text_and_ids_give_the_same_and_results_keep_their_order(llm: LLM) -> None:
