@@ -10,13 +10,14 @@ cache outlives a layer. Times are medians of replays of a graph of all layers.
 import argparse
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
 from triton.testing import do_bench
 
 from engine.kv.cache import KVCache
-from kernels.gpu.tree_attention import Tile, TreeAttention, WorkTables
+from kernels.gpu.tree_attention import Tile, Tiles, TreeAttention, WorkTables
 from kernels.tree_work import Piece, Share, Work, plan_work
 
 HEADS, KV_HEADS, DIM, BLOCK, LAYERS = 32, 8, 128, 16, 32
@@ -27,12 +28,15 @@ FORESTS = {
     "gpu, 64 running": (8, 4, 2, 1024, 192, 128),
     "256 scenes of one": (256, 1, 1, 1024, 192, 128),
 }
+#: Of those that read, everybody reads this many tokens.
+TURN = 96
+READERS = {"gpu, reading": (4, 7, 3, 1024, 192, TURN), "long, reading": (1, 11, 8, 4096, 192, TURN)}
 
 
 def forest(
-    scenes: int, personas: int, players: int, scene: int, persona: int, own: int
+    scenes: int, personas: int, players: int, scene: int, persona: int, own: int, rows: int
 ) -> tuple[list[Share], int]:
-    """Everybody speaks; also returns how many blocks there are."""
+    """Everybody speaks, or reads `rows` tokens; also returns how many blocks there are."""
     shares: list[Share] = []
     used = keys = 0
 
@@ -49,7 +53,8 @@ def forest(
             middle = piece(scene, persona)
             for _ in range(players):
                 last = piece(scene + persona, own, shared=False)
-                shares.append(Share(len(shares), 1, (root, middle, last), True))
+                first = len(shares) * rows
+                shares.append(Share(first, rows, (root, middle, last), rows == 1))
     return shares, used
 
 
@@ -57,45 +62,36 @@ class Bench:
     """One forest, its cache, and a graph of all layers."""
 
     def __init__(self, name: str) -> None:
-        sizes = FORESTS[name]
-        self.name = name
-        self.shares, blocks = forest(*sizes)
+        self.name, self.speaking = name, name in FORESTS
+        sizes = FORESTS.get(name) or READERS[name]
+        each = 1 if self.speaking else TURN
+        self.shares, blocks = forest(*sizes, each)
         device = torch.device("cuda")
         self.cache = KVCache(LAYERS, KV_HEADS, DIM, blocks, BLOCK, torch.bfloat16, device)
         for layer in range(LAYERS):
             self.cache.keys[layer].normal_()
             self.cache.values[layer].normal_()
         self.kv_bytes = blocks * BLOCK * KV_HEADS * DIM * 4
-        rows = len(self.shares)
+        rows = len(self.shares) * each
         self.q = torch.randn(rows, HEADS, DIM, device=device, dtype=torch.bfloat16)
         self.out = torch.empty_like(self.q)
-        last = sum(sizes[3:]) - 1
-        self.positions = torch.full((rows,), last, dtype=torch.int32, device=device)
+        last = torch.arange(each, dtype=torch.int32, device=device) + sum(sizes[3:]) - each
+        self.positions = last.repeat(len(self.shares))
         self.side = torch.cuda.Stream()
 
-    def attention(self, small: Tile | None = None, large: Tile | None = None) -> TreeAttention:
+    def attention(self, tiles: Tiles | None = None) -> TreeAttention:
         processors = torch.cuda.get_device_properties(0).multi_processor_count
-        return TreeAttention(
-            HEADS, KV_HEADS, DIM, BLOCK, torch.bfloat16, processors, small=small, large=large
-        )
+        return TreeAttention(HEADS, KV_HEADS, DIM, BLOCK, torch.bfloat16, processors, tiles=tiles)
 
     def measure(self, attention: TreeAttention, only: str = "", *, beside: bool = True) -> float:
-        """Milliseconds of all layers; `only` "small", "large" or "merge" leaves the rest out."""
-        work = plan_work(self.shares, attention.small_rows, attention.large_rows)
+        """Milliseconds of all layers; with `only`, a kind of item or "merge", of that alone."""
+        work = plan_work(self.shares, attention.rows)
         tables = upload(work, self.positions)
         partials = torch.empty(work.partials, HEADS, DIM, device="cuda")
         weights = torch.empty(work.partials, HEADS, device="cuda")
         if only:
-            empty = tables.small[:0]
-            kept = {
-                "small": (tables.small, empty),
-                "large": (empty, tables.large),
-                "merge": (empty, empty),
-            }[only]
-            tables = WorkTables(
-                tables.rows, tables.blocks, *kept, tables.counts, tables.parts,
-                tables.part_first, tables.part_count, tables.positions,
-            )  # fmt: skip
+            left_out = {"small", "large", "reading"} - {only}
+            tables = replace(tables, **{kind: getattr(tables, kind)[:0] for kind in left_out})
 
         def layers() -> None:
             for keys, values in zip(self.cache.keys, self.cache.values, strict=True):
@@ -111,9 +107,9 @@ def upload(work: Work, positions: torch.Tensor) -> WorkTables:
     def up(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).cuda()
 
-    counts = torch.tensor([len(work.small), len(work.large)], dtype=torch.int32, device="cuda")
+    kinds = (work.small, work.large, work.reading)
     return WorkTables(
-        up(work.rows), up(work.blocks), up(work.small), up(work.large), counts,
+        up(work.rows), up(work.blocks), *map(up, kinds), up(np.array([*map(len, kinds)], np.int32)),
         up(work.parts), up(work.part_first), up(work.part_count), positions,
     )  # fmt: skip
 
@@ -128,43 +124,53 @@ def replayed(work: Callable[[], None]) -> float:
     return float(do_bench(graph.replay, warmup=5, rep=40, return_mode="median"))
 
 
-def sweep(bench: Bench, kind: str) -> None:
-    if kind == "small":
-        options = itertools.product((16,), (32, 64, 128), (2, 4), (2, 3, 4), (4, 8))
-    else:
-        options = itertools.product((64, 128), (64, 128), (4, 8), (2, 3), (1, 2))
-    found = []
-    for option in options:
-        tile = Tile(*option)
-        try:
-            attention = bench.attention(**{kind: tile})
-            merging = bench.measure(attention, "merge")
-            found.append((bench.measure(attention, kind) - merging, tile))
-        except Exception as error:  # too much shared memory: not a candidate
-            print(f"  {tile}: {str(error).splitlines()[0][:70]}", flush=True)
-    for milliseconds, tile in sorted(found, key=lambda pair: pair[0])[:6]:
-        print(f"  {bench.name}: {kind} {milliseconds:.3f} ms {tile}", flush=True)
+#: Tiles worth a try on an H200, speakers' of 64 tokens.
+SMALL = (
+    Tile(16, 64, 4, 2, 4),
+    Tile(16, 64, 4, 2, 5, 96),
+    Tile(16, 64, 4, 3, 3),
+)
+LARGE = (Tile(64, 64, 4, 2, 2), Tile(128, 64, 8, 3, 1), Tile(128, 64, 4, 2, 2))
+READING = (
+    Tile(64, 64, 4, 2, 2),
+    Tile(64, 64, 4, 3, 1),
+    Tile(128, 64, 8, 3, 1),
+    Tile(128, 64, 8, 2, 1),
+    Tile(128, 128, 8, 2, 1),
+    Tile(128, 32, 4, 3, 2),
+    Tile(64, 128, 4, 2, 1),
+    Tile(128, 64, 4, 2, 2),
+)
+
+
+def sweep(bench: Bench) -> None:
+    """The batch with every combination of tiles that may be good for it."""
+    usual = bench.attention().tiles
+    speakers = itertools.product(SMALL, LARGE, [usual.reading])
+    readers = itertools.product([usual.small], [usual.large], READING)
+    for tiles in speakers if bench.speaking else readers:
+        time = bench.measure(bench.attention(Tiles(*tiles)))
+        print(f"  {bench.name}: {time:.3f} ms {tiles}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sweep", action="store_true")
     arguments = parser.parse_args()
-    for name in FORESTS:
+    for name in (*FORESTS, *READERS):
         bench = Bench(name)
         attention = bench.attention()
         whole, apart = bench.measure(attention), bench.measure(attention, beside=False)
         merge = bench.measure(attention, "merge")
-        small, large = (bench.measure(attention, kind) - merge for kind in ("small", "large"))
+        parts = {k: bench.measure(attention, k) - merge for k in ("small", "large", "reading")}
         print(
             f"{name}: {bench.kv_bytes / 1e6:.0f} MB a layer; {LAYERS} layers {whole:.2f} ms "
             f"({bench.kv_bytes * LAYERS / whole / 1e9:.2f} TB/s), one after another {apart:.2f}; "
-            f"small {small:.2f}, large {large:.2f}, merge {merge:.2f}",
+            f"{', '.join(f'{k} {v:.2f}' for k, v in parts.items())}, merge {merge:.2f}",
             flush=True,
         )
-        if arguments.sweep and name in ("gpu", "long"):
-            sweep(bench, "small")
-            sweep(bench, "large")
+        if arguments.sweep and name != "256 scenes of one":
+            sweep(bench)
         del bench
         torch.cuda.empty_cache()
 

@@ -37,7 +37,7 @@ def tree_attention(
     scale = dim**-0.5 if scale is None else scale
     partials = q.new_full((work.partials, heads, dim), float("nan"))
     weights = q.new_full((work.partials, heads), float("nan"))
-    for item in np.concatenate((work.small, work.large)).tolist():
+    for item in np.concatenate((work.small, work.large, work.reading)).tolist():
         first_row, size, first_block, piece_start, begin, end, part, _ = item
         members = torch.from_numpy(work.rows[first_row : first_row + size].astype(np.int64))
         tokens = np.arange(begin, end)

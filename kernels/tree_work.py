@@ -16,12 +16,14 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int32]
 
-#: Tokens of a stretch that speaking rows attend to. Long ones would leave most of a device idle
-#: when few rows speak; short ones would cost more in partial results than they win.
-CHUNK = 512
+#: Tokens of a stretch that speaking rows attend to, in pieces of up to `LONG` tokens and in longer
+#: ones. Long stretches leave most of a device idle when few rows speak; short ones cost more in
+#: partial results, and in programs that only start and end, than they win.
+CHUNK, LONG_CHUNK = 512, 1024
+LONG = 2048
 #: Columns of an item: first entry in `Work.rows`, rows, first entry in `Work.blocks` (of the
 #: piece's first token), position of the piece's first token, stretch of the piece [from, to),
-#: first partial, and a spare one that keeps items 32 bytes apart.
+#: first partial, and the batch row if there is only one, else -1.
 ITEM_FIELDS = 8
 
 
@@ -64,7 +66,8 @@ class Work:
     Attributes:
         rows: batch rows, item after item.
         blocks: physical blocks, piece after piece.
-        small, large: items [n, ITEM_FIELDS] whose tiles hold few and many rows.
+        small, large: items [n, ITEM_FIELDS] of few and of many speaking rows.
+        reading: items of rows that read.
         parts: partials of each row in order of position, row after row.
         part_first, part_count: [batch rows], each row's share of `parts`.
         piece_start: [batch rows], position of the first token of the piece a row is written to.
@@ -76,6 +79,7 @@ class Work:
     blocks: Ints
     small: Ints
     large: Ints
+    reading: Ints
     parts: Ints
     part_first: Ints
     part_count: Ints
@@ -95,8 +99,17 @@ class _Group:
     rows: list[Ints] = field(default_factory=list)
 
 
-def plan_work(shares: Sequence[Share], small: int, large: int) -> Work:
-    """Cut a batch into items of at most `small` or `large` rows.
+@dataclass(frozen=True, slots=True)
+class TileRows:
+    """Batch rows that an item of each kind holds at most."""
+
+    small: int
+    large: int
+    reading: int
+
+
+def plan_work(shares: Sequence[Share], most: TileRows) -> Work:
+    """Cut a batch into items of at most so many rows.
 
     Items come longest first, so that the last ones to start are short.
     """
@@ -128,7 +141,7 @@ def plan_work(shares: Sequence[Share], small: int, large: int) -> Work:
             column += len(_stretches(piece.length, share.speaking))
             piece_start[rows] = piece.start  # the last piece's value stays
             piece_blocks[rows] = group.at
-    return _cut(ordered, block_table, piece_start, piece_blocks, small, large)
+    return _cut(ordered, block_table, piece_start, piece_blocks, most)
 
 
 def _cut(
@@ -136,32 +149,32 @@ def _cut(
     block_table: list[Ints],
     piece_start: Ints,
     piece_blocks: Ints,
-    small: int,
-    large: int,
+    most: TileRows,
 ) -> Work:
     row_table: list[Ints] = []
     entries = partials = 0
-    items: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = ([], [])
+    small: list[tuple[int, ...]] = []
+    large: list[tuple[int, ...]] = []
+    reading: list[tuple[int, ...]] = []
     owners: list[Ints] = []  # row of each partial
     columns: list[tuple[int, int]] = []  # place among its row's partials, how often
     for group in groups:
         rows = group.rows[0] if len(group.rows) == 1 else np.concatenate(group.rows)
         piece = group.piece
         stretches = _stretches(piece.length, group.speaking)
-        for first in range(0, len(rows), large):
-            tile = rows[first : first + large]
+        step = most.large if group.speaking else most.reading
+        for first in range(0, len(rows), step):
+            tile = rows[first : first + step]
             size = len(tile)
             row_table.append(tile)
-            kind = items[size > small]
+            kind = (large if size > most.small else small) if group.speaking else reading
+            only = int(tile[0]) if size == 1 else -1
             for number, (start, end) in enumerate(stretches):
-                kind.append((entries, size, group.at, piece.start, start, end, partials, 0))
+                kind.append((entries, size, group.at, piece.start, start, end, partials, only))
                 owners.append(tile)
                 columns.append((group.column + number, size))
                 partials += size
             entries += size
-    few, many = (
-        np.array(kind, np.int32).reshape(-1, ITEM_FIELDS) if kind else _EMPTY for kind in items
-    )
     total = len(piece_start)
     owner = np.concatenate(owners) if owners else np.zeros(0, np.int32)
     at, sizes = np.array(columns, np.int64).reshape(-1, 2).T
@@ -173,8 +186,9 @@ def _cut(
     return Work(
         np.concatenate(row_table) if row_table else np.zeros(0, np.int32),
         np.concatenate(block_table) if block_table else np.zeros(0, np.int32),
-        _longest_first(few),
-        _longest_first(many),
+        _longest_first(small),
+        _longest_first(large),
+        _longest_first(reading),
         parts,
         part_first,
         part_count,
@@ -186,13 +200,12 @@ def _cut(
 
 def _stretches(length: int, speaking: bool) -> list[tuple[int, int]]:
     """Stretches of a piece. Reading rows take it in one: they are many and fill the device."""
-    if not speaking or length <= CHUNK:
+    if not speaking:
         return [(0, length)]
-    return [(start, min(start + CHUNK, length)) for start in range(0, length, CHUNK)]
+    step = CHUNK if length <= LONG else LONG_CHUNK
+    return [(start, min(start + step, length)) for start in range(0, length, step)]
 
 
-def _longest_first(items: Ints) -> Ints:
-    return items[np.argsort(items[:, 4] - items[:, 5], kind="stable")]
-
-
-_EMPTY = np.zeros((0, ITEM_FIELDS), np.int32)
+def _longest_first(items: list[tuple[int, ...]]) -> Ints:
+    table = np.array(items, np.int32).reshape(-1, ITEM_FIELDS)
+    return table[np.argsort(table[:, 4] - table[:, 5], kind="stable")]

@@ -9,7 +9,7 @@ from engine.device.tables import StepArrays
 from engine.plan import SequenceStep
 from engine.request import Request
 from kernels.gpu.sampling import PARAMETERS
-from kernels.tree_work import Piece, Share, plan_work
+from kernels.tree_work import Piece, Share, TileRows, plan_work
 
 Ints = npt.NDArray[np.int32]
 
@@ -21,8 +21,7 @@ def arrange(
     parameters: Mapping[Request, Ints],
     rows: int,
     samples: int,
-    small: int,
-    large: int,
+    tiles: TileRows,
     trash: int,
 ) -> StepArrays:
     """Lay out a step.
@@ -32,7 +31,7 @@ def arrange(
         fed_back: requests whose last token stands in the device's array of drawn tokens, and where.
         parameters: row of the sampling table of each request that draws a token.
         rows, samples: how many of each the step computes; those beyond the plan's are padding.
-        small, large: batch rows per item of tree attention.
+        tiles: batch rows per item of tree attention.
         trash: a block that padding rows may write to.
     """
     ids = np.zeros(rows, np.int32)
@@ -59,7 +58,7 @@ def arrange(
             sample_rows[drawn] = row - 1
             table[drawn] = parameters[owner]
             drawn += 1
-    work = plan_work(shares, small, large)
+    work = plan_work(shares, tiles)
     # Padding is written to the block at the very start of the table.
     padding = rows - row
     sections = {
@@ -71,11 +70,12 @@ def arrange(
         "piece_blocks": np.pad(work.piece_blocks + 1, (0, padding)),
         "part_first": np.pad(work.part_first, (0, padding)),
         "part_count": np.pad(work.part_count, (0, padding)),
-        "counts": np.array([len(work.small), len(work.large)], np.int32),
+        "counts": np.array([len(work.small), len(work.large), len(work.reading)], np.int32),
         "rows": work.rows,
         "parts": work.parts,
         "small": _shifted(work.small),
         "large": _shifted(work.large),
+        "reading": _shifted(work.reading),
         "blocks": np.concatenate((np.array([trash], np.int32), work.blocks)),
     }
     return StepArrays(sections, work.partials)

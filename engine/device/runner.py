@@ -116,6 +116,8 @@ class DeviceRunner:
         self._turn = 0
         self._max_rows = max_rows
         self._graphs: dict[int, _Graph] = {}
+        # Large items run beside small ones, which wait for memory most of the time.
+        self._side = None if self._eager else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._tables = StepTables(_room(max_rows, max_length, cache.block_size), device, 2)
         self._partials = self._new_partials(self._tables.room["parts"] if not self._eager else 0)
         # What the captured steps' tables hold: whose rows, and whether their ids point to the same
@@ -223,7 +225,7 @@ class DeviceRunner:
         self._tables.upload(empty.sections)
 
         def step() -> torch.Tensor:
-            logits = self._forward(self._tables, rows, rows, self._partials)
+            logits = self._forward(self._tables, rows, rows, self._partials, self._side)
             self._sample(self._tables, logits, rows)
             return logits
 
@@ -247,8 +249,7 @@ class DeviceRunner:
             parameters=self._drawing.entries(drawing),
             rows=rows,
             samples=samples,
-            small=self._attention.small_rows,
-            large=self._attention.large_rows,
+            tiles=self._attention.rows,
             trash=self._trash,
         )
 
@@ -258,9 +259,10 @@ class DeviceRunner:
         rows: int,
         samples: int,
         partials: tuple[torch.Tensor, torch.Tensor],
+        side: torch.cuda.Stream | None = None,
     ) -> torch.Tensor:
         return self._decoder.forward(
-            tables, rows, samples, self._drawn, self._cache, self._attention, partials
+            tables, rows, samples, self._drawn, self._cache, self._attention, partials, side
         )
 
     def _sample(self, tables: StepTables, logits: torch.Tensor, samples: int) -> None:
@@ -350,10 +352,11 @@ def _room(max_rows: int, max_length: int, block_size: int) -> dict[str, int]:
         "piece_blocks": rows,
         "part_first": rows,
         "part_count": rows,
-        "counts": 2,
+        "counts": 3,
         "rows": rows * _DEPTH,
         "parts": parts,
         "small": parts,
         "large": parts,
+        "reading": 0,
         "blocks": rows * (-(-max_length // block_size) + _DEPTH) + 1,
     }

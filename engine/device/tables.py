@@ -33,6 +33,7 @@ _WIDTHS = {
     "parts": 1,
     "small": ITEM_FIELDS,
     "large": ITEM_FIELDS,
+    "reading": ITEM_FIELDS,
     "blocks": 1,
 }
 _ALIGNMENT = 32  # numbers; keeps every section on a 128-byte line
@@ -125,6 +126,7 @@ class StepTables:
             blocks=self.section("blocks"),
             small=self.section("small"),
             large=self.section("large"),
+            reading=self.section("reading"),
             counts=self.section("counts"),
             parts=self.section("parts"),
             part_first=self.section("part_first"),

@@ -136,6 +136,7 @@ class DeviceDecoder:
         cache: KVCache,
         attention: TreeAttention,
         partials: tuple[torch.Tensor, torch.Tensor],
+        side: torch.cuda.Stream | None = None,
     ) -> torch.Tensor:
         """Store the step's KV in `cache` and compute logits.
 
@@ -147,6 +148,7 @@ class DeviceDecoder:
             cache: keys and values.
             attention: kernels.
             partials: room for their partial results.
+            side: stream for what may run beside the rest.
 
         Returns:
             `kv_dtype` [samples, vocab].
@@ -174,7 +176,7 @@ class DeviceDecoder:
                 head_norms=layer.head_norms,
                 eps=eps,
             )
-            attention(q, keys, values, work, *partials, attended)
+            attention(q, keys, values, work, *partials, attended, side=side)
             mixed = F.linear(attended.view(rows, -1), layer.output, layer.output_bias)
             normed = add_rms_norm(mixed, residual, layer.ffn_norm, eps)
             mixed = F.linear(silu_gate(F.linear(normed, layer.gate_up)), layer.down)

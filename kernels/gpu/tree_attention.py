@@ -6,11 +6,15 @@ second merges each row's partials. How much there is to do is read from tables i
 a captured graph can be replayed when the tables have changed.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
+
+from kernels.tree_work import TileRows
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 #: Partials of a row that are merged at once.
@@ -48,6 +52,7 @@ def _attend(
     SOFT_CAP: tl.constexpr,
     PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
+    SPLIT: tl.constexpr,
 ):
     """Partial attention of each item. One program takes every n-th (item, KV head)."""
     m = tl.arange(0, ROWS)
@@ -68,14 +73,18 @@ def _attend(
         begin = tl.load(item + 4)
         end = tl.load(item + 5)
         first_part = tl.load(item + 6)
+        only_row = tl.load(item + 7)
 
         member = m // GROUP
         query_head = head * GROUP + m % GROUP
         used = member < size
         row = tl.load(rows + first_row + member, mask=used, other=0).to(tl.int64)
         # How many of the piece's tokens each row may see; KV is in order of position.
-        visible = tl.load(positions + row, mask=used, other=-1) + 1 - piece_start
-        visible = tl.where(used, visible, 0)
+        if only_row >= 0:  # spares short items one of the loads that wait for each other
+            visible = tl.where(used, tl.load(positions + only_row) + 1 - piece_start, 0)
+        else:
+            visible = tl.load(positions + row, mask=used, other=-1) + 1 - piece_start
+            visible = tl.where(used, visible, 0)
         stop = tl.minimum(end, tl.max(visible, 0))
         if WINDOW > 0:
             nearest = tl.min(tl.where(used, visible, 2147483647), 0) - WINDOW
@@ -85,52 +94,53 @@ def _attend(
         q_tile = tl.load(
             q + query[:, None] + d[None, :], mask=used[:, None] & in_dim[None, :], other=0.0
         )
-        head_start = head.to(tl.int64) * head_stride
+        head_keys = keys + head.to(tl.int64) * head_stride
+        head_values = values + head.to(tl.int64) * head_stride
 
         top = tl.full([ROWS], float("-inf"), tl.float32)
         # Sums over tokens are matrix products too: those add in one order in tiles of any height.
         total = tl.zeros([ROWS, 16], tl.float32)
         ones = tl.full([TOKENS, 16], 1.0, values.dtype.element_ty)
         mixed = tl.zeros([ROWS, PADDED], tl.float32)
-        # Tiles that all rows see whole need no mask; they are most of the work.
-        whole = tl.minimum(stop, tl.min(tl.where(used, visible, 2147483647), 0))
-        whole = begin + tl.maximum(whole - begin, 0) // TOKENS * TOKENS
-        if WINDOW > 0:
-            whole = begin
         # Blocks are looked up one tile ahead, so that loads of KV depend on no load of their turn.
-        block = tl.load(blocks + first_block + (begin + n) // BLOCK, mask=begin + n < stop, other=0)
-        for start in tl.range(begin, whole, TOKENS, num_stages=STAGES):
-            token = start + n
-            slot = block.to(tl.int64) * BLOCK + token % BLOCK
-            ahead = token + TOKENS
-            block = tl.load(blocks + first_block + ahead // BLOCK, mask=ahead < stop, other=0)
-            place = head_start + slot[:, None] * DIM + d[None, :]
-            if PADDED == DIM:
-                k = tl.load(keys + place)
-                v = tl.load(values + place)
-            else:
-                k = tl.load(keys + place, mask=in_dim[None, :], other=0.0)
-                v = tl.load(values + place, mask=in_dim[None, :], other=0.0)
-            scores = tl.dot(q_tile, tl.trans(k), input_precision=PRECISION)
-            if SOFT_CAP > 0:
-                scores = _soft_cap(scores * scale, SOFT_CAP)
-            higher = tl.maximum(top, tl.max(scores, 1))
-            shares = tl.exp2(scores * unit - (higher * unit)[:, None])
-            shrink = tl.exp2((top - higher) * unit)
-            low = shares.to(v.dtype)
-            total = tl.dot(low, ones, total * shrink[:, None], input_precision=PRECISION)
-            mixed = tl.dot(low, v, mixed * shrink[:, None], input_precision=PRECISION)
-            top = higher
+        block = tl.load(blocks + first_block + (begin + n) // BLOCK, mask=begin + n < end, other=0)
+        whole = begin
+        if SPLIT:
+            # Tiles that all rows see whole need no mask; they are most of the work.
+            whole = tl.minimum(stop, tl.min(tl.where(used, visible, 2147483647), 0))
+            whole = begin + tl.maximum(whole - begin, 0) // TOKENS * TOKENS
+            for start in tl.range(begin, whole, TOKENS, num_stages=STAGES):
+                token = start + n
+                slot = block * BLOCK + token % BLOCK
+                ahead = token + TOKENS
+                block = tl.load(blocks + first_block + ahead // BLOCK, mask=ahead < end, other=0)
+                place = slot[:, None] * DIM + d[None, :]
+                if PADDED == DIM:
+                    k = tl.load(head_keys + place)
+                    v = tl.load(head_values + place)
+                else:
+                    k = tl.load(head_keys + place, mask=in_dim[None, :], other=0.0)
+                    v = tl.load(head_values + place, mask=in_dim[None, :], other=0.0)
+                scores = tl.dot(q_tile, tl.trans(k), input_precision=PRECISION)
+                if SOFT_CAP > 0:
+                    scores = _soft_cap(scores * scale, SOFT_CAP)
+                higher = tl.maximum(top, tl.max(scores, 1))
+                shares = tl.exp2(scores * unit - (higher * unit)[:, None])
+                shrink = tl.exp2((top - higher) * unit)
+                low = shares.to(v.dtype)
+                total = tl.dot(low, ones, total * shrink[:, None], input_precision=PRECISION)
+                mixed = tl.dot(low, v, mixed * shrink[:, None], input_precision=PRECISION)
+                top = higher
         for start in tl.range(whole, stop, TOKENS, num_stages=STAGES):
             token = start + n
             inside = token < stop
-            slot = block.to(tl.int64) * BLOCK + token % BLOCK
+            slot = block * BLOCK + token % BLOCK
             ahead = token + TOKENS
-            block = tl.load(blocks + first_block + ahead // BLOCK, mask=ahead < stop, other=0)
-            place = head_start + slot[:, None] * DIM + d[None, :]
+            block = tl.load(blocks + first_block + ahead // BLOCK, mask=ahead < end, other=0)
+            place = slot[:, None] * DIM + d[None, :]
             readable = inside[:, None] & in_dim[None, :]
-            k = tl.load(keys + place, mask=readable, other=0.0)
-            v = tl.load(values + place, mask=readable, other=0.0)
+            k = tl.load(head_keys + place, mask=readable, other=0.0)
+            v = tl.load(head_values + place, mask=readable, other=0.0)
             scores = tl.dot(q_tile, tl.trans(k), input_precision=PRECISION)
             if SOFT_CAP > 0:
                 scores = _soft_cap(scores * scale, SOFT_CAP)
@@ -214,6 +224,7 @@ class Tile:
         tokens: KV tokens it takes at a time.
         warps, stages: of the program, and of its loads in flight.
         programs: how many run on each multiprocessor.
+        registers: most of a thread, so that as many programs fit; None leaves it to the compiler.
     """
 
     rows: int
@@ -221,6 +232,19 @@ class Tile:
     warps: int
     stages: int
     programs: int
+    registers: int | None = None
+
+
+class Tiles(NamedTuple):
+    """Tiles for few and for many speaking rows, and for rows that read.
+
+    A reply's bits depend on the order of its sums, and that on `tokens` but on nothing else of a
+    tile: with equal `tokens`, `small` and `large` give the same.
+    """
+
+    small: Tile
+    large: Tile
+    reading: Tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +253,8 @@ class WorkTables:
 
     Attributes:
         rows, blocks, parts, part_first, part_count: as there.
-        small, large: items.
-        counts: [2], number of small and of large items.
+        small, large, reading: items.
+        counts: [3], number of items of each kind.
         positions: [batch rows].
     """
 
@@ -238,6 +262,7 @@ class WorkTables:
     blocks: torch.Tensor
     small: torch.Tensor
     large: torch.Tensor
+    reading: torch.Tensor
     counts: torch.Tensor
     parts: torch.Tensor
     part_first: torch.Tensor
@@ -248,6 +273,9 @@ class WorkTables:
 class TreeAttention:
     """Tree attention for one shape of heads.
 
+    Attributes:
+        tiles: how each kind of item is computed.
+
     Args:
         heads, kv_heads, head_dim: of the model.
         block_size: tokens of a KV block.
@@ -256,6 +284,7 @@ class TreeAttention:
         window: tokens a row sees, itself included; 0 is all.
         soft_cap: scores are squashed into ±soft_cap; 0 leaves them.
         scale: of the scores; None is 1/√head_dim.
+        tiles: None takes those that measured best.
     """
 
     def __init__(
@@ -270,8 +299,7 @@ class TreeAttention:
         window: int = 0,
         soft_cap: float = 0.0,
         scale: float | None = None,
-        small: Tile | None = None,
-        large: Tile | None = None,
+        tiles: Tiles | None = None,
     ) -> None:
         self._heads, self._kv_heads, self._dim = heads, kv_heads, head_dim
         self._block, self._processors = block_size, processors
@@ -281,20 +309,14 @@ class TreeAttention:
         self._padded = max(16, triton.next_power_of_2(head_dim))
         wide = dtype == torch.float32
         self._precision = "ieee" if wide else "tf32"
-        default_small, default_large = _tiles(self._padded, wide)
         least = triton.next_power_of_2(self._group)
-        self._small = _holding(small or default_small, least)
-        self._large = _holding(large or default_large, least)
+        chosen = tiles or _tiles(self._padded, wide)
+        self.tiles = Tiles(*(_holding(tile, least) for tile in chosen))
 
     @property
-    def small_rows(self) -> int:
-        """Batch rows that a small item holds at most."""
-        return self._small.rows // self._group
-
-    @property
-    def large_rows(self) -> int:
-        """Batch rows that a large item holds at most."""
-        return self._large.rows // self._group
+    def rows(self) -> TileRows:
+        """Batch rows that an item of each kind holds at most."""
+        return TileRows(*(tile.rows // self._group for tile in self.tiles))
 
     def __call__(
         self,
@@ -317,20 +339,20 @@ class TreeAttention:
             tables: the work.
             partials, weights: float32 [partials, heads, dim] and [partials, heads], overwritten.
             out: [rows, heads, dim], overwritten.
-            side: stream on which small items may run beside the large ones.
+            side: stream on which large items may run beside the small ones.
         """
-        if side is None:
-            self._attend(self._large, tables.large, 1, q, keys, values, tables, partials, weights)
-            self._attend(self._small, tables.small, 0, q, keys, values, tables, partials, weights)
-        else:
-            here = torch.cuda.current_stream()
-            side.wait_stream(here)
-            self._attend(self._large, tables.large, 1, q, keys, values, tables, partials, weights)
+        launch = partial(self._attend, q, keys, values, tables, partials, weights)
+        launch(self.tiles.reading, tables.reading, 2)
+        many = len(q) > self.rows.small  # with fewer rows there can be no large item
+        if many and side is not None:
+            side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
-                self._attend(
-                    self._small, tables.small, 0, q, keys, values, tables, partials, weights
-                )
-            here.wait_stream(side)
+                launch(self.tiles.large, tables.large, 1)
+        elif many:
+            launch(self.tiles.large, tables.large, 1)
+        launch(self.tiles.small, tables.small, 0)
+        if many and side is not None:
+            torch.cuda.current_stream().wait_stream(side)
         _merge[(q.shape[0], self._heads)](
             partials,
             weights,
@@ -347,15 +369,15 @@ class TreeAttention:
 
     def _attend(
         self,
-        tile: Tile,
-        items: torch.Tensor,
-        kind: int,
         q: torch.Tensor,
         keys: torch.Tensor,
         values: torch.Tensor,
         tables: WorkTables,
         partials: torch.Tensor,
         weights: torch.Tensor,
+        tile: Tile,
+        items: torch.Tensor,
+        kind: int,
     ) -> None:
         if not len(items):
             return
@@ -384,22 +406,24 @@ class TreeAttention:
             self._soft_cap,
             self._precision,
             tile.stages,
+            kind > 0 and not self._window,
             num_warps=tile.warps,
+            maxnreg=tile.registers,
         )
 
 
-def _tiles(padded: int, wide: bool) -> tuple[Tile, Tile]:
-    """Tiles for few and for many rows; chosen by measurement on an H200."""
+def _tiles(padded: int, wide: bool) -> Tiles:
+    """Tiles chosen by measurement on an H200. Speakers' tiles take equally many tokens."""
     if wide:
         tokens = 32 if padded > 128 else 64
-        return Tile(16, tokens, 4, 1, 4), Tile(64, tokens, 4, 1, 2)
+        many = Tile(64, tokens, 4, 1, 2)
+        return Tiles(Tile(16, tokens, 4, 1, 4), many, many)
     if padded <= 128:
-        return Tile(16, 64, 4, 3, 3), Tile(64, 64, 4, 2, 2)
-    return Tile(16, 32, 4, 3, 3), Tile(64, 32, 4, 2, 1)
+        return Tiles(Tile(16, 64, 4, 2, 4), Tile(64, 64, 4, 2, 2), Tile(128, 32, 4, 3, 2))
+    many = Tile(64, 32, 4, 2, 1)
+    return Tiles(Tile(16, 32, 4, 3, 3), many, many)
 
 
 def _holding(tile: Tile, rows: int) -> Tile:
     """`tile`, or a taller one that holds at least `rows`."""
-    if tile.rows >= rows:
-        return tile
-    return Tile(rows, tile.tokens, tile.warps, tile.stages, tile.programs)
+    return tile if tile.rows >= rows else replace(tile, rows=rows, registers=None)

@@ -6,9 +6,9 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install troupe-npc[gpu]")
 
-from kernels.gpu.tree_attention import Tile, TreeAttention, WorkTables
+from kernels.gpu.tree_attention import Tile, Tiles, TreeAttention, WorkTables
 from kernels.reference_tree import tree_attention
-from kernels.tree_work import CHUNK, Piece, Work
+from kernels.tree_work import CHUNK, LONG, Piece, TileRows, Work
 from tests.kernels.gpu.trees import Case, Forest, build
 
 BLOCK = 16
@@ -16,7 +16,7 @@ BLOCK = 16
 
 def attend(case: Case, attention: TreeAttention) -> torch.Tensor:
     """Run the kernels on poisoned memory."""
-    work = case.work(attention.small_rows, attention.large_rows)
+    work = case.work(attention.rows)
     heads, dim, device = case.q.shape[1], case.q.shape[2], case.q.device
     partials = torch.full((work.partials, heads, dim), float("nan"), device=device)
     weights = torch.full((work.partials, heads), float("nan"), device=device)
@@ -34,9 +34,8 @@ def tables(work: Work, positions: torch.Tensor) -> WorkTables:
         up(work.blocks),
         up(work.small),
         up(work.large),
-        torch.tensor(
-            [len(work.small), len(work.large)], dtype=torch.int32, device=positions.device
-        ),
+        up(work.reading),
+        up(np.array([len(work.small), len(work.large), len(work.reading)], np.int32)),
         up(work.parts),
         up(work.part_first),
         up(work.part_count),
@@ -98,7 +97,9 @@ def error(found: torch.Tensor, wanted: torch.Tensor) -> float:
 
 def test_the_twin_is_ordinary_attention() -> None:
     case = theatre(scene=CHUNK + 40)
-    twin = tree_attention(case.q, case.keys, case.values, case.work(2, 8), case.positions, BLOCK)
+    twin = tree_attention(
+        case.q, case.keys, case.values, case.work(TileRows(2, 8, 5)), case.positions, BLOCK
+    )
     torch.testing.assert_close(twin, plain(case), rtol=1e-9, atol=1e-9)
 
 
@@ -128,8 +129,9 @@ def test_kernel_in_half_precision(dtype: torch.dtype, device: torch.device) -> N
     assert error(attend(low, attention), plain(exact)) < 1e-2
 
 
-def test_long_pieces_are_read_in_stretches(device: torch.device) -> None:
-    case = theatre(scene=2 * CHUNK + 1)
+@pytest.mark.parametrize("scene", [CHUNK + 1, pytest.param(LONG + 9, marks=pytest.mark.gpu)])
+def test_long_pieces_are_read_in_stretches(scene: int, device: torch.device) -> None:
+    case = theatre(scene=scene)
     attention = TreeAttention(2, 1, 64, BLOCK, torch.float32, 2)
     assert error(attend(case.to(device, torch.float32), attention), plain(case)) < 1e-5
 
@@ -138,7 +140,7 @@ def test_long_pieces_are_read_in_stretches(device: torch.device) -> None:
 def test_window_soft_cap_and_scale(options: dict[str, float], device: torch.device) -> None:
     case = theatre(seed=5)
     attention = TreeAttention(2, 1, 64, BLOCK, torch.float32, 2, **options)  # type: ignore[arg-type]
-    work = case.work(attention.small_rows, attention.large_rows)
+    work = case.work(attention.rows)
     wanted = tree_attention(
         case.q,
         case.keys,
@@ -156,8 +158,8 @@ def test_a_row_does_not_depend_on_its_batch_mates(device: torch.device) -> None:
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     case = theatre(4, 1, 64, seed=11).to(device, dtype)
     # The interpreter's products are not the same in tiles of different heights.
-    tile = Tile(16, 64, 4, 1, 4) if device.type == "cpu" else None
-    attention = TreeAttention(4, 1, 64, BLOCK, dtype, 2, small=tile, large=tile)
+    tiles = Tiles(*[Tile(16, 64, 4, 1, 4)] * 3) if device.type == "cpu" else None
+    attention = TreeAttention(4, 1, 64, BLOCK, dtype, 2, tiles=tiles)
     whole = attend(case, attention)
     chance = Forest(1, BLOCK, 11).chance
     for size in (1, 2, 5):
@@ -176,7 +178,7 @@ def test_rows_without_work_become_zero(device: torch.device) -> None:
     """Padding of a captured batch has no partials; nothing may leak from old memory."""
     case = theatre(seed=2).to(device, torch.float32)
     attention = TreeAttention(2, 1, 64, BLOCK, torch.float32, 2)
-    work = case.work(attention.small_rows, attention.large_rows)
+    work = case.work(attention.rows)
     work.part_count[:] = 0
     out = torch.full_like(case.q, float("nan"))
     partials = torch.full((work.partials, 2, 64), float("nan"), device=device)
@@ -206,7 +208,7 @@ def test_a_row_does_not_depend_on_the_tile_it_is_in(device: torch.device) -> Non
     results = []
     for rows, warps in ((16, 4), (64, 4), (128, 8)):
         tile = Tile(rows, 64, warps, 2, 1)
-        attention = TreeAttention(8, 2, 128, BLOCK, torch.bfloat16, 132, small=tile, large=tile)
+        attention = TreeAttention(8, 2, 128, BLOCK, torch.bfloat16, 132, tiles=Tiles(*[tile] * 3))
         results.append(attend(case, attention))
     for other in results[1:]:
         assert torch.equal(results[0], other)

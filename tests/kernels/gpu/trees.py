@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from kernels.tree_work import Piece, Share, Work, plan_work
+from kernels.tree_work import Piece, Share, TileRows, Work, plan_work
 
 
 @dataclass
@@ -19,8 +19,8 @@ class Case:
     positions: torch.Tensor
     shares: list[Share]
 
-    def work(self, small: int, large: int) -> Work:
-        return plan_work(self.shares, small, large)
+    def work(self, most: TileRows) -> Work:
+        return plan_work(self.shares, most)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "Case":
         q, keys, values = (tensor.to(device, dtype) for tensor in (self.q, self.keys, self.values))
