@@ -6,7 +6,7 @@ It knows tokens, blocks, rows and integer priority classes, nothing about games.
     print(LLM("default").generate("Once upon a time", SamplingParams(max_tokens=32))[0].text)
 """
 
-import engine._threads  # noqa: F401, I001 - must come before anything that imports torch
+import engine._threads  # noqa: F401 - must come before anything that imports torch
 from engine.api import LLM, AsyncEngine, Completion, Ticket
 from engine.config import EngineConfig
 from engine.outputs import RequestOutput, Usage
