@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from torch import profiler
 
 from benchmarks.shapes import SHAPES, NoText
 from benchmarks.workload import PROFILES, Line, build
@@ -211,6 +212,22 @@ def _device_step(stage: Stage, lines: Sequence[Line]) -> float:
     return milliseconds
 
 
+def trace(stage: Stage, report: Report, profile: str, seed: int) -> None:
+    """Device time by kernel: of a burst with new lines up to its first tokens, and of decoding."""
+    stage.say(build(profile, seed), 1)
+    for what, number, out in (("reading", 1, 1), ("decoding", 1, 65)):
+        lines = build(profile, seed, number)
+        with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as found:
+            wall = stage.say(lines, out).wall
+        kernels = sorted(found.key_averages(), key=lambda k: -k.device_time_total)
+        busy = sum(k.device_time_total for k in kernels) / 1000
+        report.add(profile=profile, trace=what, wall_ms=1000 * wall, busy_ms=busy)
+        for kernel in kernels[:14]:
+            milliseconds = kernel.device_time_total / 1000
+            print(f"    {milliseconds:9.2f} ms {kernel.count:6} {kernel.key[:90]}", flush=True)
+    stage.close_scenes()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="llama8b")
@@ -218,6 +235,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--decode", action="store_true", help="decode steps as well")
+    parser.add_argument("--trace", action="store_true", help="device time by kernel as well")
     parser.add_argument("--no-bursts", action="store_true")
     parser.add_argument("--eager", action="store_true", help="capture nothing")
     parser.add_argument("--alone", action="store_true", help="no step under way meanwhile")
@@ -235,6 +253,8 @@ def main() -> None:
             bursts(stage, report, profile, a.seed, a.repetitions)
         if a.decode:
             decoding(stage, report, profile, a.seed, a.repetitions)
+        if a.trace:
+            trace(stage, report, profile, a.seed)
 
 
 if __name__ == "__main__":

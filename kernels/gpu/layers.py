@@ -4,6 +4,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.gpu.early import starts_early, take_turn
+
 #: Heads that one program of `rope_store` takes.
 _HEAD_TILE = 8
 #: Columns that one program of `silu_gate` takes.
@@ -20,7 +22,9 @@ def _rms_norm(
     WIDTH: tl.constexpr,
     PADDED: tl.constexpr,
     ADD: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    take_turn(EARLY)
     row = tl.program_id(0).to(tl.int64) * WIDTH
     column = tl.arange(0, PADDED)
     real = column < WIDTH
@@ -37,7 +41,8 @@ def _rms_norm(
 
 
 @triton.jit
-def _silu_gate(gate_up, out, WIDTH: tl.constexpr, TILE: tl.constexpr):
+def _silu_gate(gate_up, out, WIDTH: tl.constexpr, TILE: tl.constexpr, EARLY: tl.constexpr):
+    take_turn(EARLY)
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * TILE + tl.arange(0, TILE)
     real = column < WIDTH
@@ -52,7 +57,8 @@ def _silu_gate(gate_up, out, WIDTH: tl.constexpr, TILE: tl.constexpr):
 
 
 @triton.jit
-def _embed(ids, drawn, table, out, WIDTH: tl.constexpr, PADDED: tl.constexpr):
+def _embed(ids, drawn, table, out, WIDTH: tl.constexpr, PADDED: tl.constexpr, EARLY: tl.constexpr):
+    take_turn(EARLY)
     row = tl.program_id(0).to(tl.int64)
     token = tl.load(ids + row)
     if token < 0:
@@ -86,7 +92,9 @@ def _rope_store(
     BLOCK: tl.constexpr,
     TILE: tl.constexpr,
     NORMED: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    take_turn(EARLY)
     HALF: tl.constexpr = DIM // 2
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * TILE + tl.arange(0, TILE)
@@ -165,9 +173,19 @@ def _launch_norm(
     add: bool,
 ) -> None:
     rows, width = x.shape
-    padded = triton.next_power_of_2(width)
+    padded, early = triton.next_power_of_2(width), starts_early(x.device)
     _rms_norm[(rows,)](
-        x, residual, weight, out, eps, width, padded, add, num_warps=8 if padded > 2048 else 4
+        x,
+        residual,
+        weight,
+        out,
+        eps,
+        width,
+        padded,
+        add,
+        early,
+        num_warps=8 if padded > 2048 else 4,
+        launch_pdl=early,
     )
 
 
@@ -175,8 +193,9 @@ def silu_gate(gate_up: torch.Tensor) -> torch.Tensor:
     """`kernels.reference.silu_gate` of `gate_up` [rows, 2·width]."""
     rows, width = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(rows, width)
-    tile = min(_GATE_TILE, triton.next_power_of_2(width))
-    _silu_gate[(rows, triton.cdiv(width, tile))](gate_up, out, width, tile, num_warps=4)
+    tile, early = min(_GATE_TILE, triton.next_power_of_2(width)), starts_early(out.device)
+    grid = (rows, triton.cdiv(width, tile))
+    _silu_gate[grid](gate_up, out, width, tile, early, num_warps=4, launch_pdl=early)
     return out
 
 
@@ -188,7 +207,8 @@ def embed(ids: torch.Tensor, drawn: torch.Tensor, table: torch.Tensor) -> torch.
     """
     width = table.shape[1]
     out = table.new_empty(len(ids), width)
-    _embed[(len(ids),)](ids, drawn, table, out, width, triton.next_power_of_2(width), num_warps=4)
+    padded, early = triton.next_power_of_2(width), starts_early(out.device)
+    _embed[(len(ids),)](ids, drawn, table, out, width, padded, early, num_warps=4, launch_pdl=early)
     return out
 
 
@@ -224,6 +244,7 @@ def rope_store(
     rows, total = qkv.shape[0], heads + 2 * kv_heads
     q = qkv.new_empty(rows, heads, dim)
     q_weight, k_weight = head_norms or (qkv, qkv)
+    early = starts_early(q.device)
     _rope_store[(rows, triton.cdiv(total, _HEAD_TILE))](
         qkv,
         q_weight,
@@ -245,6 +266,8 @@ def rope_store(
         block_size,
         _HEAD_TILE,
         head_norms is not None,
+        early,
         num_warps=4,
+        launch_pdl=early,
     )
     return q

@@ -13,6 +13,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.gpu.early import starts_early, take_turn
+
 #: Columns of the sampling table, int32: temperature, top-p, min-p and repetition penalty (bits of
 #: a float32), top-k, seed (low and high half), row of the table of seen tokens or -1.
 PARAMETERS = 8
@@ -95,7 +97,9 @@ def _sample(
     TILE: tl.constexpr,
     PIVOTS: tl.constexpr,
     NARROW: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    take_turn(EARLY)
     sample = tl.program_id(0)
     here = tl.load(sample_rows + sample)
     if here < 0:
@@ -206,6 +210,7 @@ def sample(
         drawn: int32 [samples or more], overwritten.
     """
     samples, vocab = logits.shape
+    early = starts_early(logits.device)
     _sample[(samples,)](
         logits,
         table,
@@ -218,7 +223,9 @@ def sample(
         _TILE,
         _PIVOTS,
         logits.dtype == torch.bfloat16,
+        early,
         num_warps=8,
+        launch_pdl=early,
     )
 
 

@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.gpu.early import starts_early, take_turn
 from kernels.tree_work import TileRows
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
@@ -53,8 +54,10 @@ def _attend(
     PRECISION: tl.constexpr,
     STAGES: tl.constexpr,
     SPLIT: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Partial attention of each item. One program takes every n-th (item, KV head)."""
+    take_turn(EARLY)
     m = tl.arange(0, ROWS)
     n = tl.arange(0, TOKENS)
     d = tl.arange(0, PADDED)
@@ -180,8 +183,10 @@ def _merge(
     DIM: tl.constexpr,
     PADDED: tl.constexpr,
     MERGED: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """One row's partials of one head, weighted. A row without partials becomes zero."""
+    take_turn(EARLY)
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     d = tl.arange(0, PADDED)
@@ -341,6 +346,7 @@ class TreeAttention:
             out: [rows, heads, dim], overwritten.
             side: stream on which large items may run beside the small ones.
         """
+        early = starts_early(q.device)
         launch = partial(self._attend, q, keys, values, tables, partials, weights)
         launch(self.tiles.reading, tables.reading, 2)
         many = len(q) > self.rows.small  # with fewer rows there can be no large item
@@ -364,7 +370,9 @@ class TreeAttention:
             self._dim,
             self._padded,
             _MERGED,
+            early,
             num_warps=1,
+            launch_pdl=early,
         )
 
     def _attend(
@@ -382,6 +390,7 @@ class TreeAttention:
         if not len(items):
             return
         programs = min(self._processors * tile.programs, len(items) * self._kv_heads)
+        early = starts_early(q.device)
         _attend[(programs,)](
             q,
             keys,
@@ -407,8 +416,10 @@ class TreeAttention:
             self._precision,
             tile.stages,
             kind > 0 and not self._window,
+            early,
             num_warps=tile.warps,
             maxnreg=tile.registers,
+            launch_pdl=early,
         )
 
 

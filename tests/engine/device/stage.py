@@ -14,6 +14,7 @@ from engine.loop import Engine
 from engine.models.decoder import Decoder
 from engine.models.device_decoder import DeviceDecoder
 from engine.outputs import RequestOutput
+from engine.overlap import OverlapEngine
 from engine.runner import ModelRunner, Runner
 from engine.weights.safetensors import FolderCheckpoint
 
@@ -103,9 +104,16 @@ def settings(**changes: object) -> EngineConfig:
     return EngineConfig(**{**usual, **changes})  # type: ignore[arg-type]
 
 
-def engine(runner: Runner, **changes: object) -> Engine:
-    pool = BlockPool(BLOCKS, BLOCK)
+def engine(runner: Runner, *, blocks: int = BLOCKS, **changes: object) -> Engine:
+    """An engine that waits for every step."""
+    pool = BlockPool(blocks, BLOCK)
     return Engine(runner, Numbers(), pool, LENGTH, settings(**changes))  # type: ignore[arg-type]
+
+
+def overlapping(runner: DeviceRunner, *, blocks: int = BLOCKS, **changes: object) -> OverlapEngine:
+    """An engine that has a step under way while it plans the next."""
+    pool = BlockPool(blocks, BLOCK)
+    return OverlapEngine(runner, Numbers(), pool, LENGTH, settings(**changes))
 
 
 def finish(running: Engine, limit: int = 400) -> dict[int, list[int]]:

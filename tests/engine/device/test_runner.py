@@ -21,6 +21,7 @@ from tests.engine.device.stage import (
     engine,
     finish,
     folder,
+    overlapping,
 )
 
 
@@ -51,7 +52,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_greedy_replies_equal_the_cpus(shape: str, tmp_path: Path, device: torch.device) -> None:
     path = folder(tmp_path, shape)
     wanted = say(engine(cpu_runner(path)), 3, 3, temperature=0)
-    assert say(engine(device_runner(path, device)), 3, 3, temperature=0) == wanted
+    assert say(overlapping(device_runner(path, device)), 3, 3, temperature=0) == wanted
 
 
 def test_rows_the_host_draws_get_all_that_the_cpu_gives(model: Path, device: torch.device) -> None:
@@ -62,6 +63,13 @@ def test_rows_the_host_draws_get_all_that_the_cpu_gives(model: Path, device: tor
     ):
         wanted = say(engine(cpu_runner(model)), 2, 3, **params)
         assert say(engine(device_runner(model, device)), 2, 3, **params) == wanted
+
+
+@pytest.mark.gpu
+def test_rows_the_host_draws_under_overlap(model: Path, device: torch.device) -> None:
+    params = {"temperature": 0, "frequency_penalty": 1.5, "logprobs": 1}
+    wanted = say(engine(cpu_runner(model)), 6, 30, **params)
+    assert say(overlapping(device_runner(model, device)), 6, 30, **params) == wanted
 
 
 @pytest.mark.parametrize("order", [[(0, 3), (1, 4)], [(0, 3), (3, 5), (2, 0)]])
@@ -86,6 +94,7 @@ def test_captured_steps_equal_the_cpus(shape: str, tmp_path: Path, device: torch
     wanted = say(engine(cpu_runner(path)), 20, 60, temperature=0)
     assert say(engine(device_runner(path, device)), 20, 60, temperature=0) == wanted
     assert say(engine(device_runner(path, device, eager=True)), 20, 60, temperature=0) == wanted
+    assert say(overlapping(device_runner(path, device)), 20, 60, temperature=0) == wanted
 
 
 @pytest.mark.gpu
@@ -96,24 +105,47 @@ def test_sampling_does_not_depend_on_capture(model: Path, device: torch.device) 
 
 
 @pytest.mark.gpu
-def test_parking_and_cancelling_under_capture(model: Path, device: torch.device) -> None:
-    """Quest-givers push in, some are cancelled; every reply that ends is the CPU's."""
-    results = []
-    for runner in (cpu_runner(model), device_runner(model, device)):
-        running = engine(runner, max_num_seqs=4)
-        chance = random.Random(1)
-        requests, found = [], {}
-        for step in range(300):
-            if step % 3 == 0 and step < 150:
-                prompt = chance.choices(range(VOCAB), k=chance.randint(1, 30))
-                params = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
-                urgent = chance.random() < 0.3
-                requests.append(running.submit(prompt, params, priority=0 if urgent else 1))
-            if step % 20 == 19 and step < 150:
-                running.cancel(requests[-2])
-            for output in running.step():
-                found.setdefault(output.request_id, []).extend(output.token_ids)
-        assert not running.has_work
-        running.check()
-        results.append(found)
-    assert results[0] == results[1]
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("overlap", [False, True])
+def test_storms(seed: int, overlap: bool, model: Path, device: torch.device) -> None:
+    """Quests that park replies, cancels, too few blocks: what is said is what the CPU says alone.
+
+    Afterwards the pool is empty again.
+    """
+    runner = device_runner(model, device)
+    make = overlapping if overlap else engine
+    running = make(runner, max_num_seqs=4, blocks=40)
+    chance = random.Random(seed)
+    scene = running.create_prefix(chance.choices(range(VOCAB), k=50))
+    asked: dict[int, tuple[list[int], SamplingParams, bool]] = {}
+    requests, found = [], {}
+    for step in range(400):
+        if step % 2 == 0 and step < 160:
+            prompt = chance.choices(range(VOCAB), k=chance.randint(1, 40))
+            params = SamplingParams(
+                max_tokens=chance.randint(1, 30), temperature=0, ignore_eos=True
+            )
+            prefix = chance.choice((scene, None))
+            urgent = chance.random() < 0.3
+            request = running.submit(prompt, params, prefix=prefix, priority=0 if urgent else 1)
+            asked[request.id] = (prompt, params, prefix is not None)
+            requests.append(request)
+        if step % 7 == 6 and step < 160:
+            running.cancel(chance.choice(requests))
+        for output in running.step():
+            assert output.error is None, output.error
+            found.setdefault(output.request_id, []).extend(output.token_ids)
+    finish(running)
+    running.check()
+    running.release_prefix(scene)
+    finish(running)
+    assert running.gauges["blocks_held"] == 0
+
+    reference = engine(cpu_runner(model), max_num_seqs=8, max_waiting=1000)
+    ids = {}
+    for number, (prompt, params, in_scene) in asked.items():
+        whole = [*scene.token_ids, *prompt] if in_scene else prompt
+        ids[reference.submit(whole, params).id] = number
+    for number, tokens in finish(reference).items():
+        said = found.get(ids[number], [])
+        assert said == tokens[: len(said)]
