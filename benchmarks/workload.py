@@ -32,6 +32,7 @@ PROFILES = {
     "long": Profile(2, 16, 8, 4096, 192, 96, 64),
     "lonely": Profile(256, 1, 1, 1024, 192, 96, 64),
     "cpu": Profile(2, 4, 2, 512, 128, 48, 48),
+    "odd": Profile(2, 4, 2, 597, 151, 41, 48),
     "tiny": Profile(2, 2, 2, 64, 32, 16, 8),
 }
 

@@ -10,7 +10,7 @@ from engine.outputs import RequestOutput
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
 from npc.persona import Persona
-from npc.prompt import MAX_SPEAKER, PromptWriter, Utterance, stops
+from npc.prompt import PromptWriter, Utterance, stops
 from npc.settings import ReplySettings
 from npc.transcript import Audience, Entry, Line, Transcript
 
@@ -73,7 +73,8 @@ class Dialogue:
 
     def check(self, text: str) -> None:
         """Raise `ContextExceeded` if a line is too long to be answered."""
-        limit = min(self._settings.line_tokens, self._room - self._writer.frame - MAX_SPEAKER)
+        most = self._room - self._writer.overhead - self._writer.name_size
+        limit = min(self._settings.line_tokens, max(most, 0))
         actual = self._writer.length(text)
         if actual > limit:
             raise ContextExceeded(limit, actual, "the line")
@@ -178,14 +179,13 @@ class Dialogue:
             ContextExceeded: not even the newest line does.
         """
         writer, settings = self._writer, self._settings
-        # Arrival, frames and the opening of the reply take three frames at most.
-        needed = len(newest.ids) + writer.length(request.prefill) + 3 * writer.frame
+        needed = len(newest.ids) + writer.length(request.prefill) + writer.overhead
         if needed > self._room:
             raise ContextExceeded(self._room, needed, "the line")
         budget = min(settings.history_tokens, self._room - needed)
         begin = self._begins.get(request.audience, (-1, 0))
         kept = [entry for entry in entries if entry.place >= begin]
-        costs = [len(self._utterance(e.line).ids) + writer.frame for e in kept]
+        costs = [writer.cost(self._utterance(entry.line)) for entry in kept]
         if sum(costs) <= budget:
             return kept
         total, start = sum(costs), 0

@@ -41,15 +41,15 @@ def choose(scene: Cast, text: str, last_spoken_to: str | None) -> str:
     """The id of the NPC who should answer: the first one that the text names, else the one that
     this player spoke to last, else the first of the scene.
     """
-    words = [word.casefold() for word in _WORD.findall(text)]
-    first: tuple[int, str] | None = None
-    for npc, persona in scene.npcs.items():
-        for name in _names(persona):
-            at = _find(words, name)
-            if at is not None and (first is None or at < first[0]):
-                first = (at, npc)
-    if first is not None:
-        return first[1]
+    words = _words(text)
+    named = [
+        (at, -len(name), npc)
+        for npc, persona in scene.npcs.items()
+        for name in _names(persona)
+        if (at := _find(words, name)) is not None
+    ]
+    if named:  # the earliest; of two that begin there, the longer one
+        return min(named)[2]
     if last_spoken_to in scene.npcs:
         assert last_spoken_to is not None
         return last_spoken_to
@@ -58,9 +58,13 @@ def choose(scene: Cast, text: str, last_spoken_to: str | None) -> str:
 
 def _names(persona: Persona) -> list[list[str]]:
     """What an NPC may be called, as words: its id, its name, and the parts of that name."""
-    full = [word.casefold() for word in _WORD.findall(persona.name)]
+    full = _words(persona.name)
     parts = [[word] for word in full if word not in _TITLES]
-    return [[persona.id.casefold()], full, *parts]
+    return [name for name in (_words(persona.id), full, *parts) if name]
+
+
+def _words(text: str) -> list[str]:
+    return [word.casefold() for word in _WORD.findall(text)]
 
 
 def _find(words: list[str], name: list[str]) -> int | None:

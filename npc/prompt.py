@@ -54,8 +54,12 @@ class PromptWriter:
         self._tokenizer = tokenizer
         self._chat = chat
         self._break = tuple(tokenizer.encode("\n"))
-        #: Most tokens that the frame around a turn takes.
-        self.frame = max(len(f.open) + len(f.close) for f in (chat.user, chat.assistant))
+        # Upper bounds, for callers who must know what fits before a prompt is written.
+        self._frame_size = max(len(f.open) + len(f.close) for f in (chat.user, chat.assistant))
+        #: Tokens of an own part beside the texts in it.
+        self.overhead = 3 * self._frame_size + self.length(ARRIVAL)
+        #: Tokens of the longest name before a line; a character takes four at most.
+        self.name_size = 4 * MAX_SPEAKER + self.length(": ")
 
     def scene(self, pack: ScenePack, people: Iterable[Persona]) -> list[int]:
         """Tokens of what everybody in a scene knows: the lore, and who is there."""
@@ -66,12 +70,14 @@ class PromptWriter:
 
     def persona(self, persona: Persona) -> list[int]:
         """Tokens that follow the scene's and make the model this NPC."""
-        parts = [f"You are {persona.name}, {persona.role}. {persona.voice}"]
+        name = persona.name
+        text = (
+            f"\n\nYou are {name}, {persona.role}. {persona.voice} "
+            f"{name} answers in one or two short sentences."
+        )
         if persona.knows:
-            facts = "\n".join(f"- {fact}" for fact in persona.knows)
-            parts.append(f"{persona.name} knows:\n{facts}")
-        parts.append(f"Answer as {persona.name}, in one or two short sentences.")
-        ids = self._tokenizer.encode("\n\n" + "\n\n".join(parts))
+            text += f"\n\n{name} knows:" + "".join(f"\n- {fact}" for fact in persona.knows)
+        ids = self._tokenizer.encode(text)
         if self._chat.system:
             ids += self._chat.system.close
         else:  # the first line heard is in the same turn
@@ -108,6 +114,10 @@ class PromptWriter:
     def length(self, text: str) -> int:
         """Tokens of a text."""
         return len(self._tokenizer.encode(text))
+
+    def cost(self, utterance: Utterance) -> int:
+        """Most tokens that an earlier line takes in a prompt."""
+        return len(utterance.ids) + self._frame_size
 
     def _turns(self, utterances: Sequence[Utterance], *, opened: bool) -> list[int]:
         """Tokens of closed turns, which alternate and begin with a user's; `opened` if that one's

@@ -22,7 +22,7 @@ class ReplySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     #: its best, and what it says after them drifts out of character.
     sentence_after: Annotated[int, msgspec.Meta(ge=0)] = 12
     #: Low, because a small model leaves its character as soon as it is free to.
-    temperature: Annotated[float, msgspec.Meta(ge=0)] = 0.25
+    temperature: Annotated[float, msgspec.Meta(ge=0)] = 0.3
     top_k: Annotated[int, msgspec.Meta(ge=0)] = 40
     top_p: Share = 0.95
     #: Drops the long tail of unlikely words, of which one is enough to derail a sentence.

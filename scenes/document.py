@@ -268,9 +268,10 @@ def _kind(node: yaml.Node) -> str:
         return "a mapping"
     if isinstance(node, yaml.SequenceNode):
         return "a list"
-    value = str(node.value)[:40]
-    names = {"null": "nothing", "bool": f"the flag {value}", "timestamp": f"the date {value}"}
-    return names.get(node.tag.rpartition(":")[2], f"the number {value}")
+    kinds = {"bool": "the flag ", "int": "the number ", "float": "the number "}
+    kinds |= {"timestamp": "the date "}
+    kind = node.tag.rpartition(":")[2]
+    return "nothing" if kind == "null" else kinds.get(kind, "") + str(node.value)[:40]
 
 
 def _scalar(node: yaml.Node) -> Scalar | None:
@@ -284,13 +285,12 @@ def _scalar(node: yaml.Node) -> Scalar | None:
         return node.value.lower() in ("yes", "true", "on")
     try:
         if kind == "int":
-            return int(node.value.replace("_", ""), 10)
-        if kind == "float":
-            return _finite(float(node.value.replace("_", "")))
+            number: int | float = int(node.value.replace("_", ""), 10)
+        elif kind == "float":
+            number = float(node.value.replace("_", ""))
+        else:
+            return None
     except ValueError:  # octal, sexagesimal and .inf: nobody means them
         return None
-    return None
-
-
-def _finite(value: float) -> float | None:
-    return value if abs(value) <= 1e15 else None
+    # What JSON readers of every language take; excludes nan as well.
+    return number if abs(number) < 2**53 else None
