@@ -110,6 +110,7 @@ class Dialogue:
             prefix=self._prefix,
             priority=self._settings.priorities.of(self.persona.kind),
             salt=self._salt(request.audience),
+            shares=(f"player {request.line.who}", f"scene {self._stream}"),
         )
         self._transcript.add(request.line)
         return ticket

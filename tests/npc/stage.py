@@ -67,6 +67,7 @@ class Submitted:
     prefix: Prefix
     priority: int
     salt: str
+    shares: tuple[str, ...]
     on_output: Callable[[RequestOutput], None]
 
     @property

@@ -214,4 +214,5 @@ def test_kind_decides_priority_and_audience_the_cache_salt() -> None:
         TurnRequest("t3", line("c", audience=frozenset({"anna"})), frozenset({"anna"})), print
     )
     assert [request.salt for request in engine.submitted] == ["inn", "inn:anna,bob", "inn:anna"]
+    assert {request.shares for request in engine.submitted} == {("player anna", "scene inn")}
     assert {request.priority for request in engine.submitted} == {1}
