@@ -51,7 +51,8 @@ def test_persona_prefix() -> None:
 
 def test_persona_prefix_without_facts_and_examples() -> None:
     assert readable(writer().persona(replace(NO_EXAMPLES, knows=()))) == (
-        "\n\nYou are Mira, the innkeeper. Warm. Mira answers in one or two short sentences.</system>"
+        "\n\nYou are Mira, the innkeeper. Warm. Mira answers in one or two short sentences."
+        "</system>"
     )
 
 

@@ -1,4 +1,4 @@
-"""The shipped scene: complete, distinct, of the intended size, in character on the default model."""
+"""The shipped scene: complete, distinct, of the right size, in character on the default model."""
 
 import asyncio
 from pathlib import Path
