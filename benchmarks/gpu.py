@@ -37,14 +37,23 @@ class Stage:
     """An engine and the handles of the scenes that are open."""
 
     def __init__(
-        self, shape: str, *, eager: bool = False, alone: bool = False, top_p: float = 1.0
+        self,
+        shape: str,
+        *,
+        eager: bool = False,
+        alone: bool = False,
+        top_p: float = 1.0,
+        slots: int = 256,
+        step_target_ms: float = 400.0,  # a burst is about throughput
+        min_prefill_tokens: int = 32,
     ) -> None:
         started = time.perf_counter()
         config = EngineConfig(
-            max_num_seqs=256,
+            max_num_seqs=slots,
             reserved_slots=0,
             max_num_batched_tokens=8192,
-            step_target_ms=400.0,  # a burst is about throughput
+            step_target_ms=step_target_ms,
+            min_prefill_tokens=min_prefill_tokens,
             max_waiting=4096,
             enforce_eager=eager,
         )
