@@ -19,7 +19,7 @@ from engine.api import AsyncEngine
 from engine.scripted import ScriptedModel
 from engine.weights.load import LoadedModel, load_model, load_vocabulary
 from gameserver.game import GameServer
-from gameserver.http.console import Console, Prompt
+from gameserver.http.console import LOOPBACK, Console, Prompt
 from gameserver.http.listener import Listener, authority, bind
 from gameserver.loop_lag import LoopLag
 from gameserver.protocol import PATH
@@ -243,7 +243,8 @@ class Application:
     def _for_the_game(self) -> Settings:
         """Settings with the console where it really is: its page may connect to the game."""
         settings = self.settings
-        own = f"http://{authority(settings.console_host, self.console_port)}"
+        names = (*LOOPBACK, settings.console_host)  # a person types any of them
+        own = (f"http://{authority(name, self.console_port)}" for name in names)
         return msgspec.structs.replace(
-            settings, console_port=self.console_port, origins=(*settings.origins, own)
+            settings, console_port=self.console_port, origins=(*settings.origins, *own)
         )

@@ -194,6 +194,8 @@ class GuardedConnection(ServerConnection):
         if isinstance(event, Frame) and event.opcode in _CONTROL and self._control.take():
             self._tally.count("floods")
             self.transport.pause_reading()
+            # Nothing more is read, the client's part of the close neither: no use waiting for it.
+            self.close_timeout = self._guards.linger_s
             self.on_flood()
 
     def eof_received(self) -> None:

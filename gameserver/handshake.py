@@ -31,6 +31,8 @@ class Doorman:
         response = self._judge(connection, request)
         if response is not None:
             self._tally.count(f"http_{response.status_code}")
+            if request.method == "HEAD":
+                response.body = b""
         return response
 
     def _judge(self, connection: ServerConnection, request: Request) -> Response | None:
@@ -54,7 +56,4 @@ class Doorman:
             response = connection.respond(HTTPStatus.METHOD_NOT_ALLOWED, "GET or HEAD only.\n")
             response.headers["Allow"] = "GET, HEAD"
             return response
-        response = connection.respond(HTTPStatus.OK, "draining\n" if self.draining else "ok\n")
-        if method == "HEAD":
-            response.body = b""
-        return response
+        return connection.respond(HTTPStatus.OK, "draining\n" if self.draining else "ok\n")

@@ -6,8 +6,11 @@ from unittest import mock
 
 import httpx
 import pytest
+from websockets.asyncio.client import connect
+from websockets.typing import Origin, Subprotocol
 
 from engine.weights.load import Vocabulary
+from gameserver.protocol import PATH, SUBPROTOCOL
 from gameserver.visitor import Visitor
 from scenes.pack import PackError
 from tests.gameserver.node import VOCABULARY, node_on_script, running
@@ -43,6 +46,15 @@ async def test_console_game_and_gauges_tell_one_story(tmp_path: Path) -> None:
         assert gauges["requests_finished"] == 1
         assert {"blocks_free", "blocks_held", "blocks_cached", "loop_lag_ms_p99"} <= gauges.keys()
         assert f"troupe_steps_total {gauges['steps']:.1f}" in (await http.get("/metrics")).text
+
+
+async def test_the_console_may_be_called_by_any_name_of_this_machine(tmp_path: Path) -> None:
+    async with running(node_on_script(tmp_path, [REPLY])) as node:
+        url = f"ws://127.0.0.1:{node.game_port}{PATH}"
+        for name in ("localhost", "127.0.0.1", "[::1]"):
+            origin = Origin(f"http://{name}:{node.console_port}")
+            async with connect(url, origin=origin, subprotocols=[Subprotocol(SUBPROTOCOL)]):
+                pass
 
 
 async def test_the_console_is_up_before_the_work_begins(tmp_path: Path) -> None:

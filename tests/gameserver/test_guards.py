@@ -61,8 +61,10 @@ async def test_a_ping_flood_without_reading_is_cut_off_and_memory_stays(tmp_path
 @pytest.mark.parametrize("opcode", [PING, PONG])
 async def test_too_many_control_frames_are_fatal(tmp_path: Path, opcode: int) -> None:
     limits = {"control_frames_per_s": 1.0, "control_frames_burst": 5}
-    async with serving(tmp_path, ["x"], limits=limits) as server:
+    guards = {"close_timeout_s": 30.0, "linger_s": 0.01}
+    async with serving(tmp_path, ["x"], limits=limits, guards=guards) as server:
         client = await RawClient.upgraded(server)
+        began = time.monotonic()
         client.writer.write(frame(TEXT, IDENTIFY) + frame(opcode) * 50)
         texts = []
         while True:
@@ -73,6 +75,9 @@ async def test_too_many_control_frames_are_fatal(tmp_path: Path, opcode: int) ->
                 texts.append(payload)
         assert payload[:2] == (4429).to_bytes(2, "big")
         assert b'"rate_limited"' in texts[-1]
+        # The client never answers the close: it is cut off all the same.
+        await until(lambda: server.gauges()["connections"] == 0)
+        assert time.monotonic() - began < 1
         assert b'"fatal":true' in texts[-1]
         assert server.gauges()["sessions"] == 0
 

@@ -48,6 +48,11 @@ async def test_health_has_a_body_for_get_and_none_for_head(server: GameServer) -
     assert head.startswith("HTTP/1.1 200")
     assert head.endswith("\r\n\r\n")
     assert "Content-Length: 3" in head
+    elsewhere = await (await RawClient.connect(server)).request(
+        "HEAD /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"
+    )
+    assert elsewhere.startswith("HTTP/1.1 404")
+    assert elsewhere.endswith("\r\n\r\n")
 
 
 @pytest.mark.parametrize("subprotocol", ["", "npc.v2.json", "chat", "NPC.V1.JSON"])
