@@ -115,6 +115,8 @@ def node_step(node: Prefix, count: int, block_size: int) -> SequenceStep:
 
 
 def _slots(blocks: list[int], start: int, end: int, size: int) -> tuple[int, ...]:
+    if end == start + 1:  # a reply's token: by far the most frequent
+        return (blocks[start // size] * size + start % size,)
     return tuple(blocks[i // size] * size + i % size for i in range(start, end))
 
 

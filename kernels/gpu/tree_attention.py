@@ -1,9 +1,9 @@
 """Tree attention: rows that share a scene or persona read its KV once, together.
 
-Two kernels. The first takes items (a tile of rows, a stretch of KV, one KV head; see
-`kernels.tree_work`) and leaves for each row a partial result and the logarithm of its weight; the
-second merges each row's partials. How much there is to do is read from tables in device memory, so
-a captured graph can be replayed when the tables have changed.
+Two kernels (`kernels.gpu.tree_kernels`). The first takes items (a tile of rows, a stretch of KV,
+one KV head; see `kernels.tree_work`) and leaves for each row a partial result and the logarithm of
+its weight; the second merges each row's partials. How much there is to do is read from tables in
+device memory, so a captured graph can be replayed when the tables have changed.
 """
 
 from dataclasses import dataclass, replace
@@ -12,212 +12,13 @@ from typing import NamedTuple
 
 import torch
 import triton
-import triton.language as tl
 
-from kernels.gpu.early import starts_early, take_turn
+from kernels.gpu.early import starts_early
+from kernels.gpu.tree_kernels import attend, merge
 from kernels.tree_work import TileRows
 
-_LOG2_E = tl.constexpr(1.4426950408889634)
 #: Partials of a row that are merged at once.
 _MERGED = 8
-
-
-@triton.jit
-def _soft_cap(scores, CAP: tl.constexpr):
-    """CAP · tanh(scores / CAP); where the exponential overflows, the fraction is rightly zero."""
-    return CAP * (1 - 2 / (tl.exp(2 * scores / CAP) + 1))
-
-
-@triton.jit
-def _attend(
-    q,
-    keys,
-    values,
-    partials,
-    weights,
-    positions,
-    rows,
-    blocks,
-    items,
-    count,
-    scale,
-    head_stride,
-    KV_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,
-    DIM: tl.constexpr,
-    PADDED: tl.constexpr,
-    BLOCK: tl.constexpr,
-    ROWS: tl.constexpr,
-    TOKENS: tl.constexpr,
-    WINDOW: tl.constexpr,
-    SOFT_CAP: tl.constexpr,
-    PRECISION: tl.constexpr,
-    STAGES: tl.constexpr,
-    SPLIT: tl.constexpr,
-    EARLY: tl.constexpr,
-):
-    """Partial attention of each item. One program takes every n-th (item, KV head)."""
-    take_turn(EARLY)
-    m = tl.arange(0, ROWS)
-    n = tl.arange(0, TOKENS)
-    d = tl.arange(0, PADDED)
-    in_dim = d < DIM
-    # What turns a score into the exponent of a power of two.
-    unit = scale * _LOG2_E
-    if SOFT_CAP > 0:
-        unit = _LOG2_E
-    for work in range(tl.program_id(0), tl.load(count) * KV_HEADS, tl.num_programs(0)):
-        item = items + (work // KV_HEADS) * 8
-        head = work % KV_HEADS
-        first_row = tl.load(item)
-        size = tl.load(item + 1)
-        first_block = tl.load(item + 2)
-        piece_start = tl.load(item + 3)
-        begin = tl.load(item + 4)
-        end = tl.load(item + 5)
-        first_part = tl.load(item + 6)
-        only_row = tl.load(item + 7)
-
-        member = m // GROUP
-        query_head = head * GROUP + m % GROUP
-        used = member < size
-        row = tl.load(rows + first_row + member, mask=used, other=0).to(tl.int64)
-        # How many of the piece's tokens each row may see; KV is in order of position.
-        if only_row >= 0:  # spares short items one of the loads that wait for each other
-            visible = tl.where(used, tl.load(positions + only_row) + 1 - piece_start, 0)
-        else:
-            visible = tl.load(positions + row, mask=used, other=-1) + 1 - piece_start
-            visible = tl.where(used, visible, 0)
-        stop = tl.minimum(end, tl.max(visible, 0))
-        if WINDOW > 0:
-            nearest = tl.min(tl.where(used, visible, 2147483647), 0) - WINDOW
-            skipped = tl.maximum(nearest - begin, 0) // TOKENS * TOKENS
-            begin = begin + skipped
-        query = (row * (KV_HEADS * GROUP) + query_head) * DIM
-        q_tile = tl.load(
-            q + query[:, None] + d[None, :], mask=used[:, None] & in_dim[None, :], other=0.0
-        )
-        head_keys = keys + head.to(tl.int64) * head_stride
-        head_values = values + head.to(tl.int64) * head_stride
-
-        top = tl.full([ROWS], float("-inf"), tl.float32)
-        # Sums over tokens are matrix products too: those add in one order in tiles of any height.
-        total = tl.zeros([ROWS, 16], tl.float32)
-        ones = tl.full([TOKENS, 16], 1.0, values.dtype.element_ty)
-        mixed = tl.zeros([ROWS, PADDED], tl.float32)
-        # Blocks are looked up one tile ahead, so that loads of KV depend on no load of their turn.
-        block = tl.load(blocks + first_block + (begin + n) // BLOCK, mask=begin + n < end, other=0)
-        whole = begin
-        if SPLIT:
-            # Tiles that all rows see whole need no mask; they are most of the work.
-            whole = tl.minimum(stop, tl.min(tl.where(used, visible, 2147483647), 0))
-            whole = begin + tl.maximum(whole - begin, 0) // TOKENS * TOKENS
-            for start in tl.range(begin, whole, TOKENS, num_stages=STAGES):
-                token = start + n
-                slot = block * BLOCK + token % BLOCK
-                ahead = token + TOKENS
-                block = tl.load(blocks + first_block + ahead // BLOCK, mask=ahead < end, other=0)
-                place = slot[:, None] * DIM + d[None, :]
-                if PADDED == DIM:
-                    k = tl.load(head_keys + place)
-                    v = tl.load(head_values + place)
-                else:
-                    k = tl.load(head_keys + place, mask=in_dim[None, :], other=0.0)
-                    v = tl.load(head_values + place, mask=in_dim[None, :], other=0.0)
-                scores = tl.dot(q_tile, tl.trans(k), input_precision=PRECISION)
-                if SOFT_CAP > 0:
-                    scores = _soft_cap(scores * scale, SOFT_CAP)
-                higher = tl.maximum(top, tl.max(scores, 1))
-                shares = tl.exp2(scores * unit - (higher * unit)[:, None])
-                shrink = tl.exp2((top - higher) * unit)
-                low = shares.to(v.dtype)
-                total = tl.dot(low, ones, total * shrink[:, None], input_precision=PRECISION)
-                mixed = tl.dot(low, v, mixed * shrink[:, None], input_precision=PRECISION)
-                top = higher
-        for start in tl.range(whole, stop, TOKENS, num_stages=STAGES):
-            token = start + n
-            inside = token < stop
-            slot = block * BLOCK + token % BLOCK
-            ahead = token + TOKENS
-            block = tl.load(blocks + first_block + ahead // BLOCK, mask=ahead < end, other=0)
-            place = slot[:, None] * DIM + d[None, :]
-            readable = inside[:, None] & in_dim[None, :]
-            k = tl.load(head_keys + place, mask=readable, other=0.0)
-            v = tl.load(head_values + place, mask=readable, other=0.0)
-            scores = tl.dot(q_tile, tl.trans(k), input_precision=PRECISION)
-            if SOFT_CAP > 0:
-                scores = _soft_cap(scores * scale, SOFT_CAP)
-            seen = (token[None, :] < visible[:, None]) & inside[None, :]
-            if WINDOW > 0:
-                seen = seen & (token[None, :] >= visible[:, None] - WINDOW)
-            scores = tl.where(seen, scores, float("-inf"))
-            higher = tl.maximum(top, tl.max(scores, 1))
-            # A row that has seen nothing yet has no maximum to subtract.
-            base = tl.where(higher == float("-inf"), 0.0, higher)
-            shares = tl.exp2(scores * unit - (base * unit)[:, None])
-            shrink = tl.exp2((top - base) * unit)
-            low = shares.to(v.dtype)
-            total = tl.dot(low, ones, total * shrink[:, None], input_precision=PRECISION)
-            mixed = tl.dot(low, v, mixed * shrink[:, None], input_precision=PRECISION)
-            top = higher
-        weight = tl.max(total, 1)  # all columns are the same
-        divisor = tl.where(weight > 0, weight, 1.0)
-        part = (first_part + member).to(tl.int64) * (KV_HEADS * GROUP) + query_head
-        tl.store(weights + part, top * unit + tl.log2(divisor), mask=used)
-        tl.store(
-            partials + part[:, None] * DIM + d[None, :],
-            mixed / divisor[:, None],
-            mask=used[:, None] & in_dim[None, :],
-        )
-
-
-@triton.jit
-def _merge(
-    partials,
-    weights,
-    parts,
-    part_first,
-    part_count,
-    out,
-    HEADS: tl.constexpr,
-    DIM: tl.constexpr,
-    PADDED: tl.constexpr,
-    MERGED: tl.constexpr,
-    EARLY: tl.constexpr,
-):
-    """One row's partials of one head, weighted. A row without partials becomes zero."""
-    take_turn(EARLY)
-    row = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
-    d = tl.arange(0, PADDED)
-    some = tl.arange(0, MERGED)
-    in_dim = d < DIM
-    first = tl.load(part_first + row)
-    count = tl.load(part_count + row)
-    top = tl.full([], float("-inf"), tl.float32)
-    total = tl.full([], 0.0, tl.float32)
-    mixed = tl.zeros([PADDED], tl.float32)
-    for start in range(0, count, MERGED):
-        there = start + some < count
-        part = tl.load(parts + first + start + some, mask=there, other=0).to(tl.int64)
-        place = part * HEADS + head
-        weight = tl.load(weights + place, mask=there, other=float("-inf"))
-        # A stretch of which a row sees nothing left weight -inf, and its partial means nothing.
-        counted = weight > float("-inf")
-        value = tl.load(
-            partials + place[:, None] * DIM + d[None, :],
-            mask=there[:, None] & in_dim[None, :],
-            other=0.0,
-        )
-        higher = tl.maximum(top, tl.max(weight, 0))
-        base = tl.where(higher == float("-inf"), 0.0, higher)
-        share = tl.exp2(weight - base)
-        shrink = tl.exp2(top - base)
-        total = total * shrink + tl.sum(share, 0)
-        mixed = mixed * shrink + tl.sum(tl.where(counted[:, None], share[:, None] * value, 0.0), 0)
-        top = higher
-    result = mixed / tl.where(total > 0, total, 1.0)
-    tl.store(out + (row * HEADS + head) * DIM + d, result.to(out.dtype.element_ty), mask=in_dim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +160,7 @@ class TreeAttention:
         launch(self.tiles.small, tables.small, 0)
         if many and side is not None:
             torch.cuda.current_stream().wait_stream(side)
-        _merge[(q.shape[0], self._heads)](
+        merge[(q.shape[0], self._heads)](
             partials,
             weights,
             tables.parts,
@@ -391,7 +192,7 @@ class TreeAttention:
             return
         programs = min(self._processors * tile.programs, len(items) * self._kv_heads)
         early = starts_early(q.device)
-        _attend[(programs,)](
+        attend[(programs,)](
             q,
             keys,
             values,
