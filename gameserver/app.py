@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,9 @@ STAGES = {
 # Python hands the interpreter from thread to thread every 5 ms by default; a token that waits for
 # the engine's thread that long is late.
 SWITCH_INTERVAL_S = 0.0005
+# A terminal, a supervisor and `make` may each pass the same wish on: a person who means it twice
+# is slower.
+SAME_WISH_S = 1.0
 
 # A download that is given up cleans up behind itself, if it can be told within this time.
 ABANDON_S = 3.0
@@ -88,6 +92,7 @@ class Application:
         self._console: Listener | None = None
         self._loader: threading.Thread | None = None
         self._stop = asyncio.Event()
+        self._asked = 0.0  # when a signal asked for the end
 
     async def start(self) -> None:
         """Open the console, then everything it reports on; players may come when this returns.
@@ -133,7 +138,8 @@ class Application:
     async def run(self, on_ready: Callable[[], None]) -> None:
         """The whole life of the process: start, serve until a signal comes, stop.
 
-        SIGTERM and SIGINT end it in good order; the second of them ends it at once.
+        SIGTERM and SIGINT end it in good order; one that comes later than `SAME_WISH_S` after the
+        first ends it at once.
 
         Args:
             on_ready: called once players may come.
@@ -159,9 +165,12 @@ class Application:
             await self.stop()
 
     def _on_signal(self, number: int) -> None:
-        if self._stop.is_set():
+        now = time.monotonic()
+        if not self._stop.is_set():
+            self._asked = now
+            self._stop.set()
+        elif now - self._asked > SAME_WISH_S:
             os._exit(128 + number)
-        self._stop.set()
 
     @property
     def alive(self) -> bool:
