@@ -14,6 +14,9 @@ _SPARE_BYTES = 1 << 30
 #: Partial results a row of a long step leaves: scene, persona, own part, and one more.
 _PARTS = 4
 
+#: Kernels count numbers within one head of one layer in 32 bits.
+_MOST_NUMBERS = 2**31 - 1
+
 
 def build_runner(
     decoder: DeviceDecoder, config: EngineConfig, max_length: int
@@ -33,7 +36,7 @@ def build_runner(
     step = _step_bytes(shape, config, itemsize)
     spare = int(total * config.gpu_memory_utilization) - (total - free) - step
     budget = config.kv_cache_bytes or max(spare, 0)
-    blocks = budget // block_bytes
+    blocks = min(budget // block_bytes, _MOST_NUMBERS // (size * shape.head_dim) - 1)
     if blocks < config.max_num_seqs:
         raise OutOfMemory(
             f"a KV cache of {budget:,} bytes holds {blocks} blocks of {block_bytes:,} bytes, less "
