@@ -323,18 +323,22 @@ class LLM:
             InvalidRequest, ContextExceeded: one of them cannot be run; the message says which.
                 Nothing ran.
         """
+        _need_kind(prompts, Sequence, "prompts must be text, token ids, or a list of such")
         single = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int))
         batch = cast("list[str | Sequence[int]]", [prompts] if single else list(prompts))
         if params is None or isinstance(params, SamplingParams):
             each = [params or SamplingParams()] * len(batch)
         else:
+            _need_kind(params, Sequence, "params must be SamplingParams, or a list of them")
             each = list(params)
         if len(each) != len(batch):
             raise InvalidRequest(f"{len(batch)} prompts but {len(each)} sampling params")
         jobs = deque[_Job]()
         for index, (prompt, how) in enumerate(zip(batch, each, strict=True)):
-            ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
             try:
+                _need_kind(prompt, Sequence, "a prompt must be text or token ids")
+                _need_kind(how, SamplingParams, "params must be SamplingParams")
+                ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
                 jobs.append(_Job(index, self._engine.check_request(ids, how), how))
             except EngineError as error:
                 error.add_note(f"in prompt {index}")
@@ -376,6 +380,12 @@ class LLM:
             first = samples[0] if samples else None
             samples.append(self._engine.submit(job.ids, params, sibling=first))
         return samples
+
+
+def _need_kind(value: object, kind: type, rule: str) -> None:
+    """Scripts are rarely type-checked: say what was expected. Bytes are no token ids."""
+    if not isinstance(value, kind) or isinstance(value, (bytes, bytearray)):
+        raise InvalidRequest(f"{rule}, not {type(value).__name__}")
 
 
 def _completion(prompt: int, sample: int, outputs: list[RequestOutput]) -> Completion:

@@ -1,7 +1,7 @@
 """How a reply is sampled and when it ends."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -57,6 +57,7 @@ class SamplingParams:
         """Raise `InvalidRequest` naming the first field that is out of range."""
         for name in ("stop", "bad_words"):
             value = getattr(self, name)
+            self._need(isinstance(value, Iterable), name, "a string or several")
             strings = (value,) if isinstance(value, str) else tuple(value)
             object.__setattr__(self, name, strings)
             self._need(all(isinstance(s, str) and s for s in strings), name, "non-empty strings")
@@ -82,9 +83,14 @@ class SamplingParams:
                 within = type(value) is int and 0 <= value <= limit
                 self._need(within, name, f"None or an integer in [0, {limit}]")
         self._need(self.min_tokens <= self.max_tokens, "min_tokens", "at most max_tokens")
+        self._need(type(self.ignore_eos) is bool, "ignore_eos", "True or False")
+        self._need(isinstance(self.logit_bias, Mapping), "logit_bias", "numbers by token id")
         biases = self.logit_bias.items()
         self._need(
-            all(type(token) is int and math.isfinite(bias) for token, bias in biases),
+            all(
+                type(token) is int and isinstance(bias, (int, float)) and math.isfinite(bias)
+                for token, bias in biases
+            ),
             "logit_bias",
             "finite numbers by token id",
         )

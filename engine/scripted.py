@@ -40,7 +40,7 @@ class ScriptedModel:
         """Read a script; raises `ModelError` saying what is wrong with the file."""
         try:
             replies = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ModelError(f"cannot read the script {path}: {error}") from error
         if not isinstance(replies, list) or not replies:
             raise ModelError(f"{path}: a script is a list of lists of token ids, with at least one")

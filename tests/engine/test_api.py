@@ -118,6 +118,7 @@ async def test_warming_returns_when_the_prefix_is_computed(engine: AsyncEngine) 
     ("text", "problem"),
     [
         ("", "cannot read"),
+        ("[" * 100_000, "cannot read"),
         ("{}", "list of lists"),
         ("[]", "at least one"),
         ("[[1], 2]", "reply 1"),

@@ -1,6 +1,7 @@
 """The Python API on the default model: what a script sees."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,18 @@ def test_samples_differ_and_share_their_prompt(llm: LLM) -> None:
             assert token in report
             assert len(report) in (2, 3)
             assert all(value <= 0 for value in report.values())
+
+
+@pytest.mark.parametrize("prompts", [None, 5, b"text", {"a": 1}, [None], ["fine", 5], [b"ids?"]])
+def test_what_is_no_prompt_is_refused_by_name(llm: LLM, prompts: Any) -> None:
+    with pytest.raises(InvalidRequest, match="prompt"):
+        llm.generate(prompts, GREEDY)
+
+
+@pytest.mark.parametrize("params", [{"max_tokens": 3}, [{"max_tokens": 3}], [None], 5])
+def test_what_are_no_params_is_refused_by_name(llm: LLM, params: Any) -> None:
+    with pytest.raises(InvalidRequest, match="params must be SamplingParams"):
+        llm.generate("Once", params)
 
 
 def test_a_bad_prompt_is_named_and_nothing_runs(llm: LLM) -> None:
