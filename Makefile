@@ -29,7 +29,7 @@ serve: install
 	@$(VENV)/bin/troupe serve --data $(DATA) $(ARGS)
 
 test: lint
-	$(VENV)/bin/pytest $(ARGS)
+	$(VENV)/bin/pytest -rs $(ARGS)
 
 lint: $(VENV)/.installed-test
 	@sh .ci/system-packages

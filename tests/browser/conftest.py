@@ -1,10 +1,12 @@
 """Browsers that visit a whole node, in one event loop with it."""
 
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import pytest_asyncio
+from playwright._impl._driver import compute_driver_executable
 from playwright.async_api import Browser, Page, async_playwright
 
 from gameserver.app import Application
@@ -36,10 +38,15 @@ REPLY = (
 Visit = Callable[..., Awaitable[Page]]
 
 
-@pytest.fixture(autouse=True)
-def _needs_chromium() -> None:
+@pytest.fixture(autouse=True, scope="session")
+def _browsers_can_run() -> None:
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed")
+    driver = subprocess.run(
+        [*compute_driver_executable(), "--version"], capture_output=True, text=True
+    )
+    if driver.returncode != 0:
+        pytest.skip(f"Playwright's driver does not start: {driver.stderr.strip()}")
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
