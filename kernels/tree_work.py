@@ -96,6 +96,7 @@ class _Group:
     at: int  # the piece's first entry in the block table
     column: int  # partials its rows have from earlier pieces
     speaking: bool
+    stretches: list[tuple[int, int]]
     rows: list[Ints] = field(default_factory=list)
 
 
@@ -123,7 +124,7 @@ def plan_work(shares: Sequence[Share], most: TileRows) -> Work:
     ordered: list[_Group] = []
     for share in shares:
         rows = np.arange(share.first, share.first + share.count, dtype=np.int32)
-        column = 0
+        column = at = 0
         for piece in share.pieces:
             group = groups.get((piece.key, share.speaking)) if piece.key >= 0 else None
             if group is None:
@@ -132,15 +133,18 @@ def plan_work(shares: Sequence[Share], most: TileRows) -> Work:
                     at = entries
                     block_table.append(piece.blocks)
                     entries += len(piece.blocks)
-                group = _Group(piece, at, column, share.speaking)
+                stretches = _stretches(piece.length, share.speaking)
+                group = _Group(piece, at, column, share.speaking, stretches)
                 ordered.append(group)
                 if piece.key >= 0:
                     placed[piece.key] = at
                     groups[piece.key, share.speaking] = group
             group.rows.append(rows)
-            column += len(_stretches(piece.length, share.speaking))
-            piece_start[rows] = piece.start  # the last piece's value stays
-            piece_blocks[rows] = group.at
+            column += len(group.stretches)
+            at = group.at
+        # Of the last piece, which is the one that these rows are written to.
+        piece_start[share.first : share.first + share.count] = share.pieces[-1].start
+        piece_blocks[share.first : share.first + share.count] = at
     return _cut(ordered, block_table, piece_start, piece_blocks, most)
 
 
@@ -161,7 +165,6 @@ def _cut(
     for group in groups:
         rows = group.rows[0] if len(group.rows) == 1 else np.concatenate(group.rows)
         piece = group.piece
-        stretches = _stretches(piece.length, group.speaking)
         step = most.large if group.speaking else most.reading
         for first in range(0, len(rows), step):
             tile = rows[first : first + step]
@@ -169,7 +172,7 @@ def _cut(
             row_table.append(tile)
             kind = (large if size > most.small else small) if group.speaking else reading
             only = int(tile[0]) if size == 1 else -1
-            for number, (start, end) in enumerate(stretches):
+            for number, (start, end) in enumerate(group.stretches):
                 kind.append((entries, size, group.at, piece.start, start, end, partials, only))
                 owners.append(tile)
                 columns.append((group.column + number, size))

@@ -39,7 +39,7 @@ def arrange(
     sample_rows = np.full(samples, -1, np.int32)
     table = np.zeros((samples, PARAMETERS), np.int32)
     shares: list[Share] = []
-    nodes: dict[int, Ints] = {}
+    nodes: dict[int, Piece] = {}
     row = drawn = 0
     for share in sequences:
         owner, count = share.owner, len(share.tokens)
@@ -81,8 +81,8 @@ def arrange(
     return StepArrays(sections, work.partials)
 
 
-def _share(share: SequenceStep, row: int, nodes: dict[int, Ints]) -> Share:
-    """One sequence's rows and the pieces they see; `nodes` remembers blocks of shared ones."""
+def _share(share: SequenceStep, row: int, nodes: dict[int, Piece]) -> Share:
+    """One sequence's rows and the pieces they see; `nodes` remembers the shared ones."""
     owner = share.owner
     speaking = isinstance(owner, Request) and owner.speaking
     pieces: list[Piece] = []
@@ -92,13 +92,14 @@ def _share(share: SequenceStep, row: int, nodes: dict[int, Ints]) -> Share:
             assert isinstance(owner, Request)
             # A reply may be replayed from these tables until it ends: all its room is in them.
             length = owner.own_limit if speaking else segment.length
-            blocks = owner.blocks if speaking else segment.blocks
-            pieces.append(Piece(-1, start, length, np.array(blocks, np.int32)))
+            room = owner.blocks if speaking else segment.blocks
+            pieces.append(Piece(-1, start, length, np.array(room, np.int32)))
         else:
             known = nodes.get(segment.node)
-            if known is None or len(known) < len(segment.blocks):
-                known = nodes[segment.node] = np.array(segment.blocks, np.int32)
-            pieces.append(Piece(segment.node, start, segment.length, known))
+            if known is None or known.length != segment.length:
+                blocks = np.array(segment.blocks, np.int32)
+                known = nodes[segment.node] = Piece(segment.node, start, segment.length, blocks)
+            pieces.append(known)
         start += segment.length
     return Share(row, len(share.tokens), tuple(pieces), speaking)
 
