@@ -59,13 +59,14 @@ class Pending:
         return [Sampled(token) for token in self._tokens.tolist()]
 
 
-class _Finished(Pending):
+class Finished:
     """A step whose tokens the host drew itself."""
 
     def __init__(self, drawn: list[Sampled]) -> None:
         self._drawn = drawn
 
     def result(self) -> list[Sampled]:
+        """As of `Pending`, at once."""
         return self._drawn
 
 
@@ -139,7 +140,7 @@ class DeviceRunner:
         return self.launch(plan).result()
 
     @torch.inference_mode()
-    def launch(self, plan: StepPlan) -> Pending:
+    def launch(self, plan: StepPlan) -> Pending | Finished:
         """Start a step; it may feed tokens (given as negative ids) that are still being drawn."""
         copy_in_order(self._cache, plan.copies)
         drawing = [s.owner for s in plan.sequences if s.sample and isinstance(s.owner, Request)]
@@ -296,7 +297,7 @@ class DeviceRunner:
 
     def _draw_on_host(
         self, plan: StepPlan, drawing: list[Request], logits: torch.Tensor
-    ) -> Pending:
+    ) -> Finished:
         """Replace the device's tokens of some rows by the host's."""
         tokens = self._fetch(len(drawing)).result()
         shares = [share for share in plan.sequences if share.sample]
@@ -308,7 +309,7 @@ class DeviceRunner:
             tokens[number] = sampled
         ids = torch.tensor([tokens[n].token for n in mine], dtype=torch.int32)
         self._drawn[torch.tensor(mine, device=self._drawn.device)] = ids.to(self._drawn.device)
-        return _Finished(tokens)
+        return Finished(tokens)
 
 
 def copy_in_order(cache: KVCache, copies: Sequence[BlockCopy]) -> None:
