@@ -72,6 +72,10 @@ class Tokenizer:
         """Text of `ids` without control tokens. A character cut at either end is U+FFFD."""
         return self._control.decode(list(ids), skip_special_tokens=True)
 
+    def spell(self, ids: Sequence[int]) -> str:
+        """Text of `ids` with control tokens written out: what the model reads, for people."""
+        return self._control.decode(list(ids), skip_special_tokens=False)
+
     def token(self, index: int | None) -> str:
         """How the vocabulary spells a token; "" for None and for ids it does not have."""
         return "" if index is None else self._control.id_to_token(index) or ""

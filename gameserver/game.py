@@ -171,7 +171,7 @@ class GameServer:
 
     def _keep_prompt(self, turn: str, ticket: Ticket) -> None:
         ids = ticket.all_prompt_ids()
-        self._prompts[turn] = InspectedPrompt(self._engine.tokenizer.decode(ids), ids)
+        self._prompts[turn] = InspectedPrompt(self._engine.tokenizer.spell(ids), ids)
         if len(self._prompts) > _INSPECTED_TURNS:
             self._prompts.popitem(last=False)
 

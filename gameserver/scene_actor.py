@@ -223,12 +223,13 @@ class SceneActor:
         if actual > limit:
             raise Refusal(Code.TOO_LARGE, "data is too large", limit=limit, actual=actual)
         body = WorldEvent(event.name, event.data, "player", state=False)
-        if (event.scope or "scene") == "scene":
-            self.stream.append("world.event", body)
-        elif event.scope == "player":
+        if event.scope == "player":
             session.private.append("world.event", body)
+        elif event.scope in (None, "", "scene", "npc"):
+            # What happens to an NPC happens in front of everybody.
+            self.stream.append("world.event", body)
         else:
-            raise Refusal(Code.FORBIDDEN, f"events of scope {event.scope!r} are not for players")
+            raise Refusal(Code.FORBIDDEN, f"there is no scope {event.scope!r} for events")
 
     def history(self, session: "Session", command: HistoryGet) -> History:
         """A page of what was said to one NPC, or to all of them."""

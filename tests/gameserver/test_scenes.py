@@ -207,7 +207,10 @@ async def test_world_events_of_players(server: GameServer) -> None:
     own = {"name": "thunder", "scope": "player"}
     assert (await ann.ask("world.event", own))["t"] == "ack"
     assert (await ann.get("world.event", data=None))["st"] == "me"
-    assert (await ann.ask("world.event", {"name": "thunder", "scope": "npc"}))["t"] == "error"
+    assert (await ann.ask("world.event", {"name": "thunder", "scope": "npc"}))["t"] == "ack"
+    assert (await bob.get("world.event"))["st"] == SCENE
+    elsewhere = await ann.ask("world.event", {"name": "thunder", "scope": "sky"})
+    assert elsewhere["d"]["code"] == "forbidden"
     big = (await ann.ask("world.event", {"name": "thunder", "data": "x" * 5000}))["d"]
     assert (big["code"], big["limit"], big["actual"]) == ("too_large", 4096, 5002)
 
