@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from playwright.async_api import Page, WebSocketRoute, expect
+from playwright.async_api import Page, Route, WebSocketRoute, expect
 
 from tests.browser.conftest import PATIENCE_MS, REPLY, Visit
 
@@ -75,6 +75,20 @@ async def test_names_and_lines_are_text_never_markup(visit: Visit) -> None:
     await expect(page.locator(".line.own .words")).to_have_text(line)
     assert await page.locator(".lines img, .lines script, .guests b").count() == 0
     assert "Troupe" in await page.title()
+
+
+async def test_nobody_can_enter_before_the_house_is_found(visit: Visit) -> None:
+    async def late(page: Page) -> None:
+        async def answer(route: Route) -> None:
+            assert await page.locator("#door button").is_disabled()
+            await page.press("#name", "Enter")
+            assert await page.locator("#door").is_visible()
+            await route.continue_()
+
+        await page.route("**/playground.json", answer)
+
+    page = await visit("Ada", query="?instance=late", prepare=late)
+    await expect(page.locator(".guest")).to_have_count(1)
 
 
 async def test_everything_works_from_the_keyboard(visit: Visit) -> None:

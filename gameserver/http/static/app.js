@@ -295,7 +295,6 @@ class Playground {
 
 /** Asks who is there, then lets them in. */
 function askName(playground) {
-  $("name").value = localStorage.getItem("troupe.name") ?? "";
   $("door").oncancel = (event) => event.preventDefault();
   $("door").onclose = () => {
     playground.enter($("name").value.trim() || "Stranger");
