@@ -19,6 +19,19 @@ class SettingsError(ValueError):
     """A settings file cannot be used; the message names file, field and problem."""
 
 
+class _Once(yaml.SafeLoader):
+    """YAML in which no field may be set twice: which of the two was meant, nobody can tell."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                problem = f"{key.value} is set twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a client may do. Announced to every client in `hello` and `welcome`, by these names."""
 
@@ -174,7 +187,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if path is None:
             return cls()
         try:
-            raw: Any = yaml.safe_load(path.read_text("utf-8"))
+            raw: Any = yaml.load(path.read_text("utf-8"), _Once)
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise SettingsError(f"{path}: {error}") from error
         try:

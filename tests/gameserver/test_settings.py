@@ -52,3 +52,10 @@ def test_a_mistake_is_named_with_its_file(tmp_path: Path, text: str, named: str)
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"none\.yaml"):
         Settings.load(tmp_path / "none.yaml")
+
+
+def test_a_field_that_is_set_twice_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "troupe.yaml"
+    path.write_text("port: 1\nlimits:\n  say_chars: 5\n  say_chars: 6\n")
+    with pytest.raises(SettingsError, match=r"say_chars is set twice(.|\n)*line 4"):
+        Settings.load(path)
