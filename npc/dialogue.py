@@ -10,7 +10,8 @@ from engine.outputs import RequestOutput
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
 from npc.persona import Persona
-from npc.prompt import PromptWriter, Utterance, stops
+from npc.prompt import STRANGER, PromptWriter, Utterance, phrases, stops
+from npc.recall import Recall
 from npc.settings import ReplySettings
 from npc.transcript import Audience, Entry, Line, Transcript
 
@@ -67,6 +68,7 @@ class Dialogue:
         self._writer = writer
         self._settings = settings
         self._others = others
+        self._recall = Recall(persona.examples)
         self._transcript = Transcript(settings.transcript_lines, settings.circles)
         # Where the history of each audience begins, so that it begins there again next time.
         self._begins: OrderedDict[Audience, tuple[int, int]] = OrderedDict()
@@ -96,16 +98,19 @@ class Dialogue:
             for entry in self._transcript.told_to(request.audience)
             if entry.line.id != request.line.id
         ]
-        history = self._recent(request, entries, newest)
-        ids = self._writer.own(
-            self.persona,
-            [self._utterance(entry.line) for entry in history],
-            newest,
-            request.prefill,
-        )
+        # Arrival, frames and the opening of the reply are in the overhead.
+        room = self._room - self._writer.overhead
+        room -= len(newest.ids) + self._writer.length(request.prefill)
+        if room < 0:
+            raise ContextExceeded(self._room, self._room - room, "the line")
+        recalled = self._recalled(request.line.text, room)
+        room -= self._cost(recalled)
+        history = self._recent(request.audience, entries, room)
+        told = [self._utterance(entry.line) for entry in history]
+        ids = self._writer.own(self.persona, told, recalled, newest, request.prefill)
         ticket = self._engine.submit(
             ids,
-            self._sampling({entry.line.name for entry in history} | {request.line.name}),
+            self._sampling([*(entry.line for entry in history), request.line]),
             on_output=on_output,
             prefix=self._prefix,
             priority=self._settings.priorities.of(self.persona.kind),
@@ -173,34 +178,36 @@ class Dialogue:
         engine = self._engine
         return engine.scripted_length if engine.scripted else self._settings.max_tokens
 
-    def _recent(self, request: TurnRequest, entries: list[Entry], newest: Utterance) -> list[Entry]:
-        """The entries that fit the prompt; the beginning moves in hops.
+    def _recalled(self, text: str, room: int) -> list[Utterance]:
+        """Examples to tell again before a line, as far as there is room."""
+        writer, told = self._writer, list[Utterance]()
+        for example in self._recall.best(text, self._settings.recalled_examples):
+            told += [writer.heard(STRANGER, example.player), writer.spoken(example.npc)]
+        return told if self._cost(told) <= room else []
 
-        Raises:
-            ContextExceeded: not even the newest line does.
-        """
-        writer, settings = self._writer, self._settings
-        needed = len(newest.ids) + writer.length(request.prefill) + writer.overhead
-        if needed > self._room:
-            raise ContextExceeded(self._room, needed, "the line")
-        budget = min(settings.history_tokens, self._room - needed)
-        begin = self._begins.get(request.audience, (-1, 0))
+    def _recent(self, audience: Audience, entries: list[Entry], room: int) -> list[Entry]:
+        """The entries that fit into `room` tokens; the beginning moves in hops."""
+        settings = self._settings
+        begin = self._begins.get(audience, (-1, 0))
         kept = [entry for entry in entries if entry.place >= begin]
-        costs = [writer.cost(self._utterance(entry.line)) for entry in kept]
-        if sum(costs) <= budget:
-            return kept
+        costs = [self._cost([self._utterance(entry.line)]) for entry in kept]
         total, start = sum(costs), 0
-        goal = min(budget, int(settings.history_tokens * settings.history_kept))
+        if total <= min(settings.history_tokens, room):
+            return kept
+        goal = min(int(settings.history_tokens * settings.history_kept), room)
         # A talk begins with somebody else's line, never in the middle of a turn.
         while start < len(kept) and (total > goal or self._is_own(kept[start].line)):
             total -= costs[start]
             start += 1
         if start < len(kept):
-            self._begins[request.audience] = kept[start].place
-            self._begins.move_to_end(request.audience)
-            if len(self._begins) > self._settings.circles:
+            self._begins[audience] = kept[start].place
+            self._begins.move_to_end(audience)
+            if len(self._begins) > settings.circles:
                 self._begins.popitem(last=False)
         return kept[start:]
+
+    def _cost(self, utterances: list[Utterance]) -> int:
+        return sum(self._writer.cost(utterance) for utterance in utterances)
 
     def _utterance(self, line: Line) -> Utterance:
         if self._is_own(line):
@@ -211,11 +218,13 @@ class Dialogue:
         """Whether the NPC said it, by itself or because the game made it."""
         return line.kind != "player" and line.who == self.persona.id
 
-    def _sampling(self, speakers: set[str]) -> SamplingParams:
+    def _sampling(self, told: list[Line]) -> SamplingParams:
+        """How to answer after the lines that the prompt tells."""
         if self._engine.scripted:  # an exact stream is what a script is for
             return SamplingParams(max_tokens=self._max_tokens)
         settings = self._settings
-        names = sorted({self.persona.name, *self._others, *speakers})
+        names = sorted({self.persona.name, *self._others, *(line.name for line in told)})
+        replies = [line.text for line in told if self._is_own(line)]
         return SamplingParams(
             max_tokens=settings.max_tokens,
             min_tokens=1,  # an NPC that is asked says something
@@ -226,9 +235,16 @@ class Dialogue:
             repetition_penalty=settings.repetition_penalty,
             presence_penalty=settings.presence_penalty,
             frequency_penalty=settings.frequency_penalty,
+            bad_words=self._worn(replies),
             stop=settings.stop + stops(names),
             sentence_after=settings.sentence_after,
         )
+
+    def _worn(self, replies: list[str]) -> tuple[str, ...]:
+        """What the NPC has said often enough."""
+        words, most = self._settings.repeat_words, self._settings.repeat_replies
+        latest = replies[-most:] if words and most else []
+        return tuple(dict.fromkeys(run for reply in latest for run in phrases(reply, words)))
 
     def _salt(self, audience: Audience) -> str:
         """Who may find whose history in the cache, and so learn from the time it takes."""

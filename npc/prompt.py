@@ -5,7 +5,7 @@ possible in its cache:
 
     scene     what is true in the place                  one prefix for everybody in it
     persona   who the NPC is, and examples of its talk   one prefix for each NPC
-    own part  what was said, the newest line last, and the opening of the reply
+    own part  what was said, examples that fit, the newest line, and the opening of the reply
 
 All text is data. It is encoded with control tokens off and joined by concatenation; no template
 engine ever sees it. A line of a player stays one line that begins with that player's name, so that
@@ -13,7 +13,7 @@ nobody can write a line for somebody else.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,6 +30,8 @@ ARRIVAL = "(Somebody comes in.)"
 MAX_SPEAKER = 32
 _BREAKS = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _NOT_IN_NAMES = re.compile(r"[:\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+
+_WORD = re.compile(r"\w+(?:['’-]\w+)*")
 
 Role = Literal["user", "assistant"]
 
@@ -89,17 +91,28 @@ class PromptWriter:
         return ids + self._turns(examples, opened=self._chat.system is None)
 
     def own(
-        self, persona: Persona, history: Sequence[Utterance], newest: Utterance, prefill: str = ""
+        self,
+        persona: Persona,
+        history: Sequence[Utterance],
+        recalled: Sequence[Utterance],
+        newest: Utterance,
+        prefill: str = "",
     ) -> list[int]:
         """Tokens that follow the persona's and ask for its next words.
 
         Args:
             history: earlier lines, oldest first.
+            recalled: examples to tell again.
             newest: the line to answer.
             prefill: the first words of the answer.
         """
         opened = self._chat.system is None and not persona.examples
-        ids = self._turns([*history, newest], opened=opened)
+        # Lines that wait for an answer stay together.
+        answered = len(history)
+        while answered and history[answered - 1].role == "user":
+            answered -= 1
+        told = [*history[:answered], *recalled, *history[answered:], newest]
+        ids = self._turns(told, opened=opened)
         return [*ids, *self._chat.assistant.open, *self._tokenizer.encode(prefill)]
 
     def heard(self, name: str, text: str) -> Utterance:
@@ -155,3 +168,10 @@ def speaker(name: str) -> str:
 def stops(names: Iterable[str]) -> tuple[str, ...]:
     """Strings at which a reply ends because the model goes on to speak for one of these."""
     return tuple(dict.fromkeys(f"\n{speaker(name)}:" for name in names))
+
+
+def phrases(text: str, words: int) -> Iterator[str]:
+    """All runs of so many words in a text, without what stands before and after them."""
+    spans = [match.span() for match in _WORD.finditer(text)]
+    for first, last in zip(spans, spans[words - 1 :], strict=False):
+        yield text[first[0] : last[1]]

@@ -32,9 +32,17 @@ class ReplySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     #: These two count the reply alone, and keep a small model from going round in circles.
     presence_penalty: Penalty = 0.0
     frequency_penalty: Penalty = 0.3
+    #: So many words in a row are not taken from the NPC's latest replies; 0 allows it. Without this
+    #: a small model finds one good line and never says another, whatever it is asked.
+    repeat_words: Annotated[int, msgspec.Meta(ge=0)] = 4
+    #: How many of its replies are kept from being repeated.
+    repeat_replies: Annotated[int, msgspec.Meta(ge=0, le=16)] = 4
     #: Speech is one paragraph; what small models write after it is lists and other speakers.
     #: The names of others present always end a reply.
     stop: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ("\n",)
+    #: Examples told again because they are close to the line. Costs some 30 tokens each and turn,
+    #: and makes the default model twice as likely to answer with the right fact.
+    recalled_examples: Annotated[int, msgspec.Meta(ge=0, le=8)] = 2
     #: Longest line in tokens.
     line_tokens: Count = 1500
     #: Most tokens of earlier talk in a prompt; older turns are left out of it.

@@ -197,6 +197,36 @@ def test_sampling_comes_from_the_settings_and_names_of_others_stop_a_reply() -> 
     assert params.stop == ("\n\n", "\nAnna X:", "\nBob:", "\nCaptain Harn:", "\nMira:")
 
 
+def test_an_npc_does_not_repeat_its_latest_replies() -> None:
+    engine = RecordingEngine()
+    settings = ReplySettings(repeat_words=3, repeat_replies=2)
+    talk = dialogue(engine, settings=settings)
+    for turn, reply in enumerate(("One two three.", "Aye, the sea-wind's song, dear!", "No.")):
+        said(talk, f"t{turn}", f"Line {turn}.", reply)
+    talk.begin(TurnRequest("t9", line("Hi!")), print)
+    worn = [request.params.bad_words for request in engine.submitted]
+    later = ("Aye, the sea-wind's", "the sea-wind's song", "sea-wind's song, dear")
+    assert worn == [(), ("One two three",), ("One two three", *later), later]
+
+
+def test_repeating_may_be_allowed() -> None:
+    for settings in (ReplySettings(repeat_words=0), ReplySettings(repeat_replies=0)):
+        engine = RecordingEngine()
+        talk = dialogue(engine, settings=settings)
+        said(talk, "t1", "Hi!", "One two three four five.")
+        talk.begin(TurnRequest("t2", line("Hm?")), print)
+        assert engine.submitted[-1].params.bad_words == ()
+
+
+def test_examples_are_told_again_only_where_there_is_room() -> None:
+    line_ = "Who are you " + "x" * 60
+    for length, told in ((8192, True), (330, False)):
+        engine = RecordingEngine(max_model_len=length)
+        dialogue(engine).begin(TurnRequest("t1", line(line_)), print)
+        assert ("Guest:" in engine.submitted[0].text) == told
+        assert total(engine) <= length
+
+
 def test_a_scripted_engine_says_all_of_its_script() -> None:
     engine = RecordingEngine(scripted=True, scripted_length=500)
     dialogue(engine).begin(TurnRequest("t1", line("Hi!")), print)

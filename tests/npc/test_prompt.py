@@ -102,6 +102,21 @@ def test_neighbours_of_one_role_share_a_turn() -> None:
     )
 
 
+def test_examples_that_fit_are_told_again_before_the_lines_that_wait() -> None:
+    engine = RecordingEngine()
+    talk = dialogue(engine)
+    talk.begin(TurnRequest("t1", line("And who are you?")), print)
+    again = "<user>Guest: Who are you?</user><npc>I'm Mira.</npc>"
+    assert engine.submitted[0].text == f"{again}<user>Anna: And who are you?</user><npc>"
+    talk.commit(TurnRequest("t1", line("And who are you?")), "Mira.", 1, "completed", 1)
+    talk.hear(line("Brr.", "bob"))
+    talk.begin(TurnRequest("t2", line("Who?")), print)
+    assert engine.submitted[1].text == (
+        "<user>Anna: And who are you?</user><npc>Mira.</npc>"
+        f"{again}<user>Bob: Brr.\nAnna: Who?</user><npc>"
+    )
+
+
 def test_a_talk_that_the_npc_opened_alternates_all_the_same() -> None:
     for chat, persona, start in (
         (CHATML, MIRA, "<user>"),
@@ -215,7 +230,9 @@ def test_the_default_model_reads_its_own_frames_and_no_others(
     ids = [
         *real.scene(INN, [MIRA]),
         *real.persona(MIRA),
-        *real.own(MIRA, [real.heard("Anna", "Hi!"), real.spoken(typed)], real.heard("B", typed)),
+        *real.own(
+            MIRA, [real.heard("Anna", "Hi!"), real.spoken(typed)], [], real.heard("B", typed)
+        ),
     ]
     assert tokenizer.decode(ids) == (
         "system\nAn inn at a ford.\n\nPeople here: Mira, the innkeeper.\n\n"
