@@ -14,7 +14,13 @@ Message = dict[str, Any]
 
 
 class Player:
-    """Sends commands with rising ids and keeps everything that was received."""
+    """Sends commands with rising ids and keeps everything that was received.
+
+    Attributes:
+        patience: seconds to wait for a message before the test has failed.
+    """
+
+    patience = 20.0
 
     def __init__(self, socket: ClientConnection, name: str) -> None:
         self.socket = socket
@@ -86,9 +92,9 @@ class Player:
         for _ in range(kilobytes // 4):
             await self.ask("world.event", {"name": "thunder", "data": "x" * 4000})
 
-    async def receive(self, seconds: float = 20.0) -> Message:
+    async def receive(self, seconds: float | None = None) -> Message:
         """The next message, whatever it is."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(self.patience if seconds is None else seconds):
             raw = await self.socket.recv()
         assert isinstance(raw, str)
         message: Message = json.loads(raw)
