@@ -91,6 +91,7 @@ class Application:
         self._lag = LoopLag()
         self._console: Listener | None = None
         self._loader: threading.Thread | None = None
+        self._switch_interval = sys.getswitchinterval()
         self._stop = asyncio.Event()
         self._asked = 0.0  # when a signal asked for the end
 
@@ -102,6 +103,7 @@ class Application:
                 Call `stop` also then.
         """
         settings = self.settings
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._lag.start()
         sock = bind(settings.console_host, settings.console_port, "--console-port")
         self._console = Listener(Console(self, settings.console_host).app, sock)
@@ -117,6 +119,9 @@ class Application:
         self.game = GameServer(self.cast, self._for_the_game(), inspect=self._inspect)
         await self.game.start()
         self.game_port = self.game.port
+        # What exists now lives as long as the node: the collector need not visit it any more.
+        gc.collect()
+        gc.freeze()
         self.readiness.state = "ready"
         _log.info("ready", model=self.engine.model_name, game_port=self.game_port)
 
@@ -134,6 +139,8 @@ class Application:
         if self._console is not None:
             await self._console.stop()
         self._lag.stop()
+        gc.unfreeze()
+        sys.setswitchinterval(self._switch_interval)
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """The whole life of the process: start, serve until a signal comes, stop.
@@ -144,7 +151,6 @@ class Application:
         Args:
             on_ready: called once players may come.
         """
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
@@ -154,9 +160,6 @@ class Application:
             await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if starting.done():
                 starting.result()
-                # What exists now lives as long as the process: the collector need not visit it.
-                gc.collect()
-                gc.freeze()
                 on_ready()
                 await stopping
         finally:
