@@ -42,6 +42,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     step_target_ms: float = 80.0
     #: Prefill rows a mixed step gets in any case, so that arrivals never starve.
     min_prefill_tokens: int = 32
+    #: A quest-giver reads so many tokens of its own line in a step whatever the target says: it
+    #: would wait for several steps otherwise. Speakers pause for the difference.
+    urgent_prefill_tokens: int = 256
     #: A waiting request gains one class per this many seconds (bounds starvation).
     ageing_s: float = 5.0
     #: Requests that may wait; more are refused as busy.

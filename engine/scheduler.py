@@ -105,13 +105,15 @@ class Scheduler:
         budget = self.cost.prefill_budget(len(steps))
         memory_left = True
         for reader in readers:
-            if budget <= 0:
-                break
+            if max(budget, self._urgent(reader, steps)) <= 0:
+                continue
             if isinstance(reader, Warming) or reader.state is State.WAITING:
                 if not memory_left:
                     continue  # in order: a small late request must not starve a large early one
-                memory_left, budget = self._read_chain(reader, budget, steps)
-                if isinstance(reader, Warming) or not memory_left or budget <= 0:
+                memory_left, budget = self._read_chain(reader, max(budget, 0), steps)
+                if isinstance(reader, Warming) or not memory_left:
+                    continue
+                if max(budget, self._urgent(reader, steps)) <= 0:
                     continue
                 if reader.waits_for_sibling or not self._joinable(reader):
                     continue
@@ -124,10 +126,21 @@ class Scheduler:
                 if not self._slot_for(reader):
                     continue
                 self._resume(reader)
-            count = min(budget, len(reader.tokens) - reader.computed)
+            room = max(budget, self._urgent(reader, steps))
+            count = min(room, len(reader.tokens) - reader.computed)
             steps.append(self._advance(reader, count, now))
             budget -= count
         return StepPlan(self.step, tuple(steps), tuple(copies)) if steps else None
+
+    def _urgent(self, reader: Reader, steps: list[SequenceStep]) -> int:
+        """Tokens of its own line that a quest-giver may read whatever the target says.
+
+        A line is short; in pieces it would wait for several steps of everybody's speech.
+        """
+        if reader.priority > 0:
+            return 0
+        left = self._config.max_num_batched_tokens - sum(len(step.tokens) for step in steps)
+        return min(self._config.urgent_prefill_tokens, left)
 
     def _read_chain(
         self, reader: Reader, budget: int, steps: list[SequenceStep]

@@ -37,15 +37,17 @@ class CheckingRunner:
     once.
     """
 
-    def __init__(self, block_size: int, slots: int) -> None:
+    def __init__(self, block_size: int, slots: int, most_rows: int) -> None:
         self.block_size = block_size
         self.shadow: list[tuple[int, int] | None] = [None] * slots
         self.steps: list[StepPlan] = []
         self.fail_next = False
         self.rows_of_node: dict[int, int] = {}
+        self.most_rows = most_rows
 
     def run(self, plan: StepPlan) -> list[Sampled]:
         self.steps.append(plan)
+        assert plan.rows <= self.most_rows, "a step is larger than it may be"
         if self.fail_next:
             self.fail_next = False
             raise RuntimeError("made to fail")
@@ -109,7 +111,7 @@ def make_engine(
         "block_size": block_size,
     }
     config = EngineConfig(**{**defaults, **settings})  # type: ignore[arg-type]
-    runner = CheckingRunner(block_size, blocks * block_size)
+    runner = CheckingRunner(block_size, blocks * block_size, config.max_num_batched_tokens)
     engine = Engine(
         runner,
         LetterTokenizer(),  # type: ignore[arg-type]

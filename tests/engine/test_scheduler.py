@@ -177,6 +177,21 @@ def test_a_step_with_speakers_keeps_to_its_budget() -> None:
     assert min(r for r in reading if r > 1) >= 1
 
 
+def test_a_quest_givers_line_is_read_whole_beside_speakers_that_use_the_target_up() -> None:
+    engine, runner, clock = make_engine(max_num_batched_tokens=64, step_target_ms=0.001)
+    long = dataclasses.replace(GREEDY, max_tokens=40)
+    for n in range(3):
+        engine.submit([n], long)
+    engine.step()
+    engine.submit(list(range(200, 230)), long, priority=1)
+    quest = engine.submit(list(range(100, 150)), long, priority=0)
+    outputs = engine.step()
+    assert texts(outputs, quest), "first token in the very next step"
+    reading = [s for s in runner.steps[-1].sequences if len(s.tokens) > 1]
+    assert [s.owner for s in reading] == [quest], "others wait for this one step"
+    finish(engine, clock)
+
+
 @pytest.mark.parametrize("steps_before", range(9))
 def test_cancel_at_every_step_gives_everything_back(steps_before: int) -> None:
     """Queued, in the scene's prefill, in the own prefill, while speaking."""
