@@ -88,24 +88,23 @@ class Scheduler:
     def plan(self, now: float) -> StepPlan | None:
         """Decide the next step at time `now` (seconds), or None if nothing can advance.
 
-        Speakers come first, one row each. What the step target leaves is given to readers in the
-        order of the policy: each reads its prefix nodes (unless somebody else is already doing so),
-        then takes a slot and its blocks, then reads its own part.
+        Speakers get one row each. What the step target leaves is given to readers in the order of
+        the policy: each reads its prefix nodes (unless somebody else is already doing so), then
+        takes a slot and its blocks, then reads its own part. In a step in which a quest-giver reads
+        its line, ordinary speakers pause.
         """
         self.step += 1
         readers: list[Reader] = [*self.waiting, *self.parked, *self.warming]
         readers += [request for request in self.running if not request.speaking]
         readers.sort(key=lambda reader: self._policy.key(reader, now))
         self._park_for(readers)
+        speakers = [request for request in self.running if request.speaking]
         steps: list[SequenceStep] = []
         copies: list[BlockCopy] = []
-        for request in self.running:
-            if request.speaking:
-                steps.append(self._advance(request, 1, now))
-        budget = self.cost.prefill_budget(len(steps))
+        budget = self.cost.prefill_budget(len(speakers))
         memory_left = True
         for reader in readers:
-            if max(budget, self._urgent(reader, steps)) <= 0:
+            if max(budget, self._urgent(reader, speakers, steps)) <= 0:
                 continue
             if isinstance(reader, Warming) or reader.state is State.WAITING:
                 if not memory_left:
@@ -113,7 +112,7 @@ class Scheduler:
                 memory_left, budget = self._read_chain(reader, max(budget, 0), steps)
                 if isinstance(reader, Warming) or not memory_left:
                     continue
-                if max(budget, self._urgent(reader, steps)) <= 0:
+                if max(budget, self._urgent(reader, speakers, steps)) <= 0:
                     continue
                 if reader.waits_for_sibling or not self._joinable(reader):
                     continue
@@ -126,20 +125,25 @@ class Scheduler:
                 if not self._slot_for(reader):
                     continue
                 self._resume(reader)
-            room = max(budget, self._urgent(reader, steps))
+            room = max(budget, self._urgent(reader, speakers, steps))
             count = min(room, len(reader.tokens) - reader.computed)
             steps.append(self._advance(reader, count, now))
             budget -= count
+        if any(isinstance(step.owner, Request) and step.owner.priority == 0 for step in steps):
+            # A quest-giver is about to begin: a step without the others is the shortest.
+            speakers = [request for request in speakers if request.priority == 0]
+        steps += [self._advance(request, 1, now) for request in speakers]
         return StepPlan(self.step, tuple(steps), tuple(copies)) if steps else None
 
-    def _urgent(self, reader: Reader, steps: list[SequenceStep]) -> int:
+    def _urgent(self, reader: Reader, speakers: list[Request], steps: list[SequenceStep]) -> int:
         """Tokens of its own line that a quest-giver may read whatever the target says.
 
         A line is short; in pieces it would wait for several steps of everybody's speech.
         """
         if reader.priority > 0:
             return 0
-        left = self._config.max_num_batched_tokens - sum(len(step.tokens) for step in steps)
+        rows = len(speakers) + sum(len(step.tokens) for step in steps)
+        left = self._config.max_num_batched_tokens - rows
         return min(self._config.urgent_prefill_tokens, left)
 
     def _read_chain(
