@@ -10,7 +10,7 @@ from engine.outputs import RequestOutput
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
 from npc.persona import Persona
-from npc.prompt import STRANGER, PromptWriter, Utterance, phrases, stops
+from npc.prompt import STRANGER, PromptWriter, Utterance, stops
 from npc.recall import Recall
 from npc.settings import ReplySettings
 from npc.transcript import Audience, Entry, Line, Transcript
@@ -224,7 +224,7 @@ class Dialogue:
             return SamplingParams(max_tokens=self._max_tokens)
         settings = self._settings
         names = sorted({self.persona.name, *self._others, *(line.name for line in told)})
-        replies = [line.text for line in told if self._is_own(line)]
+        replies = [line.text for line in told if line.kind == "npc" and self._is_own(line)]
         return SamplingParams(
             max_tokens=settings.max_tokens,
             min_tokens=1,  # an NPC that is asked says something
@@ -244,7 +244,8 @@ class Dialogue:
         """What the NPC has said often enough."""
         words, most = self._settings.repeat_words, self._settings.repeat_replies
         latest = replies[-most:] if words and most else []
-        return tuple(dict.fromkeys(run for reply in latest for run in phrases(reply, words)))
+        runs = (run for reply in latest for run in self._writer.runs(reply, words))
+        return tuple(dict.fromkeys(runs))
 
     def _salt(self, audience: Audience) -> str:
         """Who may find whose history in the cache, and so learn from the time it takes."""

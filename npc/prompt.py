@@ -124,6 +124,20 @@ class PromptWriter:
         """The NPC's own words."""
         return Utterance("assistant", tuple(self._tokenizer.encode(text)))
 
+    def runs(self, text: str, words: int) -> Iterator[str]:
+        """All runs of so many words in a text, for a ban. The last word is only begun: banning its
+        end gives a misspelt word, banning its beginning another word. Runs that end in a capital
+        are left out: another name would be worse than the same again.
+        """
+        spans = [match.span() for match in _WORD.finditer(text)]
+        for (start, _), (last, end) in zip(spans, spans[words - 1 :], strict=False):
+            if text[last].isupper():
+                continue
+            first = self._tokenizer.encode(" " + text[last:end])[:1]
+            begun = self._tokenizer.decode(first).strip()
+            known = begun and text.startswith(begun, last)
+            yield text[start:last] + (begun if known else text[last:end])
+
     def length(self, text: str) -> int:
         """Tokens of a text."""
         return len(self._tokenizer.encode(text))
@@ -168,10 +182,3 @@ def speaker(name: str) -> str:
 def stops(names: Iterable[str]) -> tuple[str, ...]:
     """Strings at which a reply ends because the model goes on to speak for one of these."""
     return tuple(dict.fromkeys(f"\n{speaker(name)}:" for name in names))
-
-
-def phrases(text: str, words: int) -> Iterator[str]:
-    """All runs of so many words in a text, without what stands before and after them."""
-    spans = [match.span() for match in _WORD.finditer(text)]
-    for first, last in zip(spans, spans[words - 1 :], strict=False):
-        yield text[first[0] : last[1]]

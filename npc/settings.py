@@ -34,7 +34,7 @@ class ReplySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     frequency_penalty: Penalty = 0.3
     #: So many words in a row are not taken from the NPC's latest replies; 0 allows it. Without this
     #: a small model finds one good line and never says another, whatever it is asked.
-    repeat_words: Annotated[int, msgspec.Meta(ge=0)] = 4
+    repeat_words: Annotated[int, msgspec.Meta(ge=0)] = 3
     #: How many of its replies are kept from being repeated.
     repeat_replies: Annotated[int, msgspec.Meta(ge=0, le=16)] = 4
     #: Speech is one paragraph; what small models write after it is lists and other speakers.

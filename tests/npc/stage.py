@@ -42,6 +42,9 @@ class ByteTokenizer:
     def encode(self, text: str) -> list[int]:
         return list(text.encode())
 
+    def decode(self, ids: Sequence[int]) -> str:
+        return bytes(ids).decode(errors="replace")
+
 
 def readable(ids: Sequence[int]) -> str:
     """A prompt as text; what looks like a frame but was typed shows with other brackets."""

@@ -222,6 +222,18 @@ def real(default_checkpoint: GGUFCheckpoint) -> PromptWriter:
 
 
 @pytest.mark.model
+def test_a_run_of_words_ends_with_the_beginning_of_its_last(real: PromptWriter) -> None:
+    """So that banning it brings another word and no misspelt one; names are never banned."""
+    assert list(real.runs("Aye, the fiddlers. I'm Captain Harn, of the bridge.", 3)) == [
+        "Aye, the f",
+        "Captain Harn, of",
+        "Harn, of the",
+        "of the bridge",
+    ]
+    assert list(real.runs("Aye, friend.", 3)) == []
+
+
+@pytest.mark.model
 def test_the_default_model_reads_its_own_frames_and_no_others(
     real: PromptWriter, default_checkpoint: GGUFCheckpoint
 ) -> None:

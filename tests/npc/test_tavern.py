@@ -1,9 +1,11 @@
 """The shipped scene: complete, distinct, of the right size, in character on the default model."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 import scenes
 from engine.api import AsyncEngine
@@ -11,8 +13,8 @@ from engine.config import EngineConfig
 from engine.outputs import RequestOutput
 from engine.weights.gguf import GGUFCheckpoint
 from engine.weights.load import load_model
-from npc.cast import Cast
-from npc.dialogue import TurnRequest
+from npc.cast import Cast, OpenScene
+from npc.dialogue import Dialogue, TurnRequest
 from npc.persona import Persona, load_personas
 from npc.settings import ReplySettings
 from scenes.pack import ScenePack, load_pack
@@ -68,43 +70,71 @@ def test_the_lore_is_about_600_tokens(pack: ScenePack, default_checkpoint: GGUFC
     assert 450 <= len(default_checkpoint.tokenizer().encode(pack.text)) <= 650
 
 
-@pytest.mark.model
-@pytest.mark.timeout(300)
-async def test_people_answer_in_character_on_the_default_model(default_model_path: Path) -> None:
-    """What a small model can be held to: it says something short, ends where a sentence ends, does
-    not speak for others, and mostly says the word that its character would.
-    """
-    questions = {
-        "mira": [("Any rumours?", "mill"), ("How much is a room?", "five"), ("Hello!", "dear")],
-        "harn": [("Who are you?", "Harn"), ("Tell me about the old mill.", "Crow Hill")],
-        "quill": [("What do you sell?", "lantern"), ("Who is Edda?", "miller")],
-        "tobb": [("Tell me about the river.", "Aye"), ("Any rumours?", "mill")],
-    }
-    model = load_model(str(default_model_path), data_dir=default_model_path.parent, numerics="bf16")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def tavern(default_model_path: Path) -> AsyncIterator[OpenScene]:
+    """The scene on the default model, which says what it finds most likely."""
+    model = load_model(str(default_model_path), data_dir=default_model_path.parent)
     engine = AsyncEngine(model, EngineConfig(kv_cache_bytes=384 << 20))
     await engine.start()
     cast = Cast(engine, ReplySettings(temperature=0))
-    scene = await cast.open(PACK)
-    answers: list[tuple[str, str]] = []
-
-    async def ask(npc: str, question: str, wanted: str) -> None:
-        ended, text = asyncio.Event(), []
-
-        def take(output: RequestOutput) -> None:
-            text.append(output.text)
-            if output.finish is not None:
-                assert output.finish in ("stop", "length")
-                ended.set()
-
-        scene.dialogue(npc, "tavern").begin(TurnRequest("t1", line(question)), take)
-        await ended.wait()
-        answers.append(("".join(text), wanted))
-
-    await asyncio.gather(*(ask(npc, *asked) for npc, list_ in questions.items() for asked in list_))
+    yield await cast.open(PACK)
     await cast.close()
     await engine.stop()
-    for said, _ in answers:
-        assert said.strip()
-        assert "\n" not in said
-    in_character = sum(wanted.lower() in said.lower() for said, wanted in answers)
-    assert in_character >= len(answers) * 2 // 3, answers
+
+
+async def ask(talk: Dialogue, turn: str, text: str) -> str:
+    """The NPC's whole answer, which it remembers."""
+    outputs: asyncio.Queue[RequestOutput] = asyncio.Queue()
+    request = TurnRequest(turn, line(text, id=f"m-{turn}"))
+    talk.begin(request, outputs.put_nowait)
+    said = ""
+    while True:
+        output = await outputs.get()
+        said += output.text
+        if output.finish is not None:
+            assert output.finish in ("stop", "length")
+            talk.commit(request, said, 1, "completed", 1)
+            return said
+
+
+@pytest.mark.model
+@pytest.mark.timeout(300)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_people_answer_in_character(tavern: OpenScene) -> None:
+    """What a small model can be held to: it says something on one line, and mostly the word that
+    its character would.
+    """
+    asked = [
+        ("mira", "Any rumours?", "mill"),
+        ("mira", "How much is a room?", "five"),
+        ("mira", "What is in room seven?", "dust"),
+        ("harn", "Who are you?", "Harn"),
+        ("harn", "Tell me about the old mill.", "Crow Hill"),
+        ("quill", "Who is Edda?", "miller"),
+        ("tobb", "Any rumours?", "Aye"),
+        ("lark", "What is the bell at night?", "friend"),
+    ]
+    answers = await asyncio.gather(
+        *(ask(tavern.dialogue(npc, "tavern"), "t1", question) for npc, question, _ in asked)
+    )
+    for answer in answers:
+        assert answer.strip()
+        assert "\n" not in answer
+    right = [word.lower() in said.lower() for said, (*_, word) in zip(answers, asked, strict=True)]
+    assert sum(right) >= 6, answers
+
+
+@pytest.mark.model
+@pytest.mark.timeout(300)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_nobody_goes_round_in_circles(tavern: OpenScene) -> None:
+    """Whatever is said to it, a small model would soon give the same answer for ever."""
+    lines = ("Hello!", "Another one!", "Who taught you that?", "You are lying.", "Really?")
+
+    async def talk(npc: str) -> list[str]:
+        dialogue = tavern.dialogue(npc, "tavern")
+        return [await ask(dialogue, f"t{turn}", text) for turn, text in enumerate(lines)]
+
+    for answers in await asyncio.gather(*map(talk, ("mira", "harn", "lark"))):
+        assert len(set(answers)) == len(answers), answers
+        assert len({" ".join(answer.split()[:4]) for answer in answers}) >= 4, answers
