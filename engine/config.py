@@ -32,8 +32,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     scheduling_policy: Literal["fifo", "priority", "fair", "elastic"] = "priority"
     #: Whether a quest-giver that finds all slots taken parks the youngest ordinary reply.
     parking: bool = True
-    #: Requests decoded together. 16 is where two CPU cores stop gaining; a GPU gains up to 256.
-    max_num_seqs: int = 16
+    #: Requests decoded together. With more than 12 a step on two CPU cores takes longer than a
+    #: quest-giver should wait for it to end; a GPU gains up to 256.
+    max_num_seqs: int = 12
     #: Of those, slots only class-0 requests (quest-givers) may take.
     reserved_slots: int = 2
     #: Most rows in one step.

@@ -5,11 +5,14 @@ the event loop's lag, which is a promise in milliseconds.
 """
 
 import asyncio
+import contextlib
 import statistics
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 import pytest_asyncio
 
@@ -46,6 +49,20 @@ async def enter(node: Application, name: str, **wish: object) -> Player:
     player = await Player.enter(node.game, name, scene=TAVERN, **wish)
     player.patience = 90.0  # in a crowd a line waits for many others
     return player
+
+
+@contextlib.contextmanager
+def others_cores() -> Iterator[list[float]]:
+    """How many cores other processes took during the block, as the list's only element."""
+    result = [0.0]
+    process, started = psutil.Process(), time.monotonic()
+    psutil.cpu_percent()
+    before = process.cpu_times()
+    yield result
+    after, cores = process.cpu_times(), psutil.cpu_count() or 1
+    own = after.user + after.system - before.user - before.system
+    used = psutil.cpu_percent() / 100 * cores
+    result[0] = used - own / (time.monotonic() - started)
 
 
 async def leave(*players: Player) -> None:
@@ -104,11 +121,20 @@ async def test_quest_givers_stay_quick_with_all_ordinary_slots_taken(node: Appli
     giver = next(npc["id"] for npc in people if npc["quest_giver"])
     others = [npc["id"] for npc in people if not npc["quest_giver"]]
 
-    async def ttft() -> float:
-        end = await quester.hear("What must be done?", npc=giver)
-        return float(end["usage"]["ttft_ms"])
+    stats = node.engine._engine._stats
 
-    idle = statistics.median([await ttft() for _ in range(5)])
+    async def ttft() -> tuple[float, int]:
+        """Milliseconds to the first token, and how many steps the engine finished meanwhile."""
+        before = stats.steps
+        accepted = await quester.say("What must be done?", npc=giver)
+        start = await quester.get("npc.turn.start", cause=[accepted["d"]["msg"]])
+        turn = start["d"]["turn"]
+        await quester.get("npc.delta", turn=turn)
+        steps = stats.steps - before
+        end = (await quester.get("npc.turn.end", turn=turn))["d"]
+        return float(end["usage"]["ttft_ms"]), steps
+
+    idle = statistics.median([(await ttft())[0] for _ in range(5)])
 
     crowd = await asyncio.gather(*(enter(node, f"c{n}", instance=f"hall{n}") for n in range(18)))
     stop = asyncio.Event()
@@ -124,11 +150,16 @@ async def test_quest_givers_stay_quick_with_all_ordinary_slots_taken(node: Appli
     async with asyncio.timeout(20):
         while node.engine.gauges()["waiting"] < 1:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    busy = [await ttft() for _ in range(6)]
+    with others_cores() as others:
+        busy = [await ttft() for _ in range(6)]
     stop.set()
     await asyncio.gather(*talking)
-    assert statistics.median(busy) <= 3 * idle, (idle, busy)
     await leave(quester, *crowd)
+    # The step under way, its own, and one that may end before the words are on the wire.
+    assert statistics.median(steps for _, steps in busy) <= 3, busy
+    if others[0] > 0.25:
+        pytest.skip(f"other processes took {others[0]:.1f} cores: times say nothing")
+    assert statistics.median(ms for ms, _ in busy) <= 3 * idle, (idle, busy)
 
 
 async def test_the_event_loop_stays_free_beside_a_busy_engine(node: Application) -> None:
