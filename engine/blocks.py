@@ -119,12 +119,6 @@ class BlockPool:
         """The block published under `key`, held or cached, or None."""
         return self._block_of.get(key)
 
-    def writable(self, block: int) -> bool:
-        """Whether its only holder may write into `block`: nobody else reads it now or may find it
-        later.
-        """
-        return self._references[block] == 1 and block not in self._key_of
-
     def check(self) -> None:
         """Raise AssertionError if the books do not add up. For tests and for idle moments."""
         free = set(self._free)

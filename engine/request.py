@@ -87,11 +87,6 @@ class Request:
         return len(self.prompt_ids) + self.params.max_tokens
 
     @property
-    def output_ids(self) -> list[int]:
-        """Tokens generated so far."""
-        return self.tokens[len(self.prompt_ids) :]
-
-    @property
     def outputs(self) -> int:
         """Number of tokens generated so far."""
         return len(self.tokens) - len(self.prompt_ids)

@@ -33,11 +33,6 @@ class KVCache:
         self._pool = torch.zeros(shape, dtype=dtype, device=device)
         self.keys, self.values = self._pool[0], self._pool[1]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the whole pool."""
-        return self._pool.numel() * self._pool.element_size()
-
     def copy(self, source: int, target: int, count: int) -> None:
         """Copy `count` slots from slot `source` on to slot `target` on, in every layer."""
         self._pool[:, :, :, target : target + count] = self._pool[:, :, :, source : source + count]

@@ -100,17 +100,6 @@ def test_the_first_block_of_a_key_wins() -> None:
     assert pool.free == 1, "a block that cannot be found is free, not cached"
 
 
-def test_only_a_private_block_may_be_written() -> None:
-    pool = BlockPool(2, 4)
-    (block,) = pool.allocate(1) or []
-    assert pool.writable(block)
-    pool.share([block])
-    assert not pool.writable(block)
-    pool.release([block])
-    pool.publish(block, b"k")
-    assert not pool.writable(block)
-
-
 def test_releasing_twice_is_our_own_bug() -> None:
     pool = BlockPool(1, 4)
     blocks = pool.allocate(1) or []
