@@ -7,8 +7,9 @@ It knows tokens, blocks, rows and integer priority classes, nothing about games.
 """
 
 import engine._threads  # noqa: F401 - must come before anything that imports torch
-from engine.api import LLM, AsyncEngine, Completion, Ticket
+from engine.api import AsyncEngine, Ticket
 from engine.config import EngineConfig
+from engine.llm import LLM, Completion
 from engine.outputs import RequestOutput, Usage
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
