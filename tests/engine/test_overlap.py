@@ -29,8 +29,8 @@ class Ready:
 class LaunchingRunner(CheckingRunner):
     """Knows the tokens under way, as a device does, and checks every step as its parent does."""
 
-    def __init__(self, block_size: int, slots: int) -> None:
-        super().__init__(block_size, slots)
+    def __init__(self, block_size: int, slots: int, most_rows: int) -> None:
+        super().__init__(block_size, slots, most_rows)
         self.under_way: dict[Request, int] = {}
         self.by_host: set[Request] = set()
         self.fail_landing = False
@@ -78,13 +78,14 @@ def make(
         "min_prefill_tokens": 4,
         "block_size": 4,
     }
-    runner = LaunchingRunner(4, blocks * 4)
+    config = EngineConfig(**{**usual, **settings})  # type: ignore[arg-type]
+    runner = LaunchingRunner(4, blocks * 4, config.max_num_batched_tokens)
     engine = OverlapEngine(
         runner,
         LetterTokenizer(),
         BlockPool(blocks, 4),
         200,
-        EngineConfig(**{**usual, **settings}),  # type: ignore[arg-type]
+        config,
         clock=lambda: clock[0],
     )
     return engine, runner, clock
