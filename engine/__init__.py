@@ -9,6 +9,7 @@ It knows tokens, blocks, rows and integer priority classes, nothing about games.
 import engine._threads  # noqa: F401 - must come before anything that imports torch
 from engine.api import AsyncEngine, Ticket
 from engine.config import EngineConfig
+from engine.grammar import Grammar
 from engine.llm import LLM, Completion
 from engine.outputs import RequestOutput, Usage
 from engine.params import SamplingParams
@@ -19,6 +20,7 @@ __all__ = [
     "AsyncEngine",
     "Completion",
     "EngineConfig",
+    "Grammar",
     "Prefix",
     "RequestOutput",
     "SamplingParams",

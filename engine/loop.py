@@ -164,6 +164,8 @@ class Engine:
         chain = sum(self._pool.blocks_for(n.length) for n in prefix.chain()) if prefix else 0
         if own + chain > self._pool.size:
             raise ContextExceeded(self._pool.size, own + chain, "prompt + max_tokens in blocks")
+        if params.grammar is not None:
+            raise InvalidRequest("grammar cannot be followed yet")
         for token in params.logit_bias:
             if not 0 <= token < self._tokenizer.vocab_size:
                 raise InvalidRequest(f"logit_bias names {token}, which is no token id")

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
+
 FinishReason = Literal["stop", "length", "cancelled", "failed"]
 
 
@@ -40,6 +43,9 @@ class RequestOutput:
         usage: set with `finish`.
         error: what went wrong when `finish` is "failed".
         logprobs: for each of `token_ids`, log-probabilities by token id, if asked for.
+        complete: set with `finish` for a request with a grammar: whether the whole text is a text
+            of the grammar. With "length" one that is may still have had more to say.
+        embedding: float32 [hidden], of a request for one; set with `finish`.
     """
 
     request_id: int
@@ -49,3 +55,5 @@ class RequestOutput:
     usage: Usage | None = None
     error: str | None = None
     logprobs: tuple[dict[int, float], ...] | None = None
+    complete: bool | None = None
+    embedding: npt.NDArray[np.float32] | None = None

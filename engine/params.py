@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from engine.errors import InvalidRequest
+from engine.grammar import Grammar
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class SamplingParams:
         ignore_eos: go on after an end-of-sequence token (benchmarks).
         sentence_after: once this many tokens are out, end at the next end of a sentence;
             None never ends a reply that way.
+        grammar: what the reply may say; None leaves it free. A grammar has the last word: other
+            fields are followed only where that leaves a text of the grammar, see `docs/api.md`.
     """
 
     max_tokens: int = 16
@@ -52,6 +55,7 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     sentence_after: int | None = None
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         """Raise `InvalidRequest` naming the first field that is out of range."""
@@ -84,6 +88,8 @@ class SamplingParams:
                 self._need(within, name, f"None or an integer in [0, {limit}]")
         self._need(self.min_tokens <= self.max_tokens, "min_tokens", "at most max_tokens")
         self._need(type(self.ignore_eos) is bool, "ignore_eos", "True or False")
+        free = self.grammar is None
+        self._need(free or isinstance(self.grammar, Grammar), "grammar", "None or a Grammar")
         self._need(isinstance(self.logit_bias, Mapping), "logit_bias", "numbers by token id")
         biases = self.logit_bias.items()
         self._need(
