@@ -136,6 +136,7 @@ class AsyncEngine:
         priority: int = 1,
         salt: str = "",
         shares: tuple[str, ...] = (),
+        sibling: Ticket | None = None,
     ) -> Ticket:
         """Queue a request.
 
@@ -148,6 +149,7 @@ class AsyncEngine:
             priority: class; 0 is most urgent and may take reserved slots.
             salt: requests share cached history only if their salts are equal.
             shares: on whose account it runs (player, then scene), for the `fair` policy.
+            sibling: another sample of the same prompt, whose KV this one shares.
 
         Raises:
             InvalidRequest, ContextExceeded, QueueFull, EngineStopped: at once; nothing was taken.
@@ -155,7 +157,13 @@ class AsyncEngine:
         if self._stopping:
             raise EngineStopped("the engine is shutting down")
         request = self._engine.submit(
-            prompt_ids, params, prefix=prefix, priority=priority, salt=salt, shares=shares
+            prompt_ids,
+            params,
+            prefix=prefix,
+            priority=priority,
+            salt=salt,
+            shares=shares,
+            sibling=sibling and sibling._request,
         )
         self._sinks[request.id] = on_output
         self._wake.set()

@@ -136,3 +136,16 @@ def test_a_bad_script_says_what_is_wrong(tmp_path: Path, text: str, problem: str
         ScriptedModel.load(tmp_path / "none.json", LetterTokenizer(), None)  # type: ignore[arg-type]
     path.write_text(json.dumps(REPLIES))
     assert ScriptedModel.load(path, LetterTokenizer(), None).longest == 6  # type: ignore[arg-type]
+
+
+async def test_a_sibling_takes_over_the_kv_of_the_sample_it_names(engine: AsyncEngine) -> None:
+    prompt, ends = [3] * 64, asyncio.Queue[RequestOutput]()
+    first = engine.submit(prompt, EVERYTHING, on_output=ends.put_nowait)
+    engine.submit(prompt, EVERYTHING, on_output=ends.put_nowait, sibling=first)
+    bills = []
+    while len(bills) < 2:
+        output = await ends.get()
+        if output.usage is not None:
+            bills.append((output.request_id == first.id, output.usage.cached_tokens))
+    assert dict(bills)[True] == 0
+    assert dict(bills)[False] >= 48
