@@ -163,7 +163,7 @@ class AsyncEngine:
             priority=priority,
             salt=salt,
             shares=shares,
-            sibling=sibling and sibling._request,
+            sibling=None if sibling is None else sibling._request,
         )
         self._sinks[request.id] = on_output
         self._wake.set()
