@@ -22,6 +22,8 @@ from engine.weights.load import LoadedModel, load_model, load_vocabulary
 from gameserver.game import GameServer
 from gameserver.http.console import LOOPBACK, Console, Prompt
 from gameserver.http.listener import Listener, authority, bind
+from gameserver.http.openai.api import OpenAIApi
+from gameserver.http.openai.auth import Keys
 from gameserver.loop_lag import LoopLag
 from gameserver.protocol import PATH
 from gameserver.readiness import Readiness, Step
@@ -89,6 +91,8 @@ class Application:
         self._packs = packs
         self._inspect = inspect
         self._lag = LoopLag()
+        keys = Keys.load(settings.api.keys_file, settings.api.keys_variable)
+        self._api = OpenAIApi(self, settings.api, keys)
         self._console: Listener | None = None
         self._loader: threading.Thread | None = None
         self._switch_interval = sys.getswitchinterval()
@@ -106,7 +110,7 @@ class Application:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._lag.start()
         sock = bind(settings.console_host, settings.console_port, "--console-port")
-        self._console = Listener(Console(self, settings.console_host).app, sock)
+        self._console = Listener(Console(self, settings.console_host, self._api).app, sock)
         self.console_port = self._console.port
         await self._console.start()
         # The game port opens last. Whether it can be had is better known before a long download.

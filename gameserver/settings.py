@@ -154,6 +154,41 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     reconnects_per_s: Rate = 500.0
 
 
+class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The OpenAI-compatible API on the console port."""
+
+    #: File of `NAME SHA256` lines (`troupe key` makes them), and name of an environment variable
+    #: that holds keys. With neither, everybody who reaches the console port may use the API.
+    keys_file: str | None = None
+    keys_variable: str | None = None
+    #: Names the model answers to, beside its own.
+    model_names: tuple[str, ...] = ()
+    #: Bytes of one request. A context of 128k tokens is about 600 kB of text.
+    body_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 1024 * 1024
+    #: Seconds in which a body must have arrived.
+    body_s: Rate = 30.0
+    #: Levels of nesting in schemas. The grammar compiler ends at 60.
+    json_depth: Count = 64
+    #: Requests being answered. More is refused before it is read.
+    open_requests: Count = 512
+    #: Prompts times choices of one request.
+    choices: Count = 128
+    #: Tokens of a chat reply whose length the client leaves to us. Blocks for the longest reply are
+    #: reserved at the start, so the whole context would let few requests run together.
+    reply_tokens: Count = 1024
+    #: Class of a request of priority 0 in the engine, and the most urgent one that clients may ask
+    #: for. Class 0 is for quest-givers and takes their reserved slots.
+    priority: Size = 1
+    most_urgent: Size = 1
+    #: A client that takes nothing of a stream for so long is given up.
+    stall_s: Rate = 30.0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for settings that contradict each other."""
+        if self.most_urgent > self.priority:
+            raise ValueError("most_urgent must not be above priority")
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole configuration file."""
 
@@ -174,6 +209,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     limits: Limits = Limits()
     guards: Guards = Guards()
     flow: Flow = Flow()
+    api: ApiSettings = ApiSettings()
     engine: EngineConfig = EngineConfig()
     replies: ReplySettings = ReplySettings()
 

@@ -16,6 +16,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gameserver.http.metrics import Metrics
+from gameserver.http.openai.api import OpenAIApi
 from gameserver.readiness import Readiness
 
 STATIC = Path(__file__).parent / "static"
@@ -73,9 +74,10 @@ class Console:
         node: whose console this is.
         host: address it listens on. On loopback, requests that name another host are refused, so
             that a web page elsewhere cannot reach it through a DNS name of its own.
+        api: what is served below `/v1`.
     """
 
-    def __init__(self, node: Node, host: str) -> None:
+    def __init__(self, node: Node, host: str, api: OpenAIApi) -> None:
         self._node = node
         self._metrics = Metrics(node.gauges)
         hosts = [*LOOPBACK, "[::1]"] if host in LOOPBACK else ["*"]
@@ -87,6 +89,8 @@ class Console:
                 Route("/debug/gauges", self._gauges),
                 Route("/debug/prompts/{turn}", self._prompt),
                 Route("/playground.json", self._playground),
+                Route("/openapi.json", api.document),
+                Mount("/v1", api.app),
                 Mount("/", StaticFiles(directory=STATIC, html=True)),
             ],
             middleware=[

@@ -10,7 +10,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gameserver.http.console import STATIC, Console
 from gameserver.http.metrics import Metrics
+from gameserver.http.openai.api import OpenAIApi
+from gameserver.http.openai.auth import Keys
 from gameserver.readiness import Readiness
+from gameserver.settings import ApiSettings
 
 
 @dataclass
@@ -23,6 +26,7 @@ class FakeNode:
     def __init__(self) -> None:
         self.readiness = Readiness()
         self.alive = True
+        self.engine = None
         self.prompts: Mapping[str, Prompt] | None = None
         self.figures = {"blocks_free": 7.0, "steps": 3.0, "errors_bad_json": 2.0}
 
@@ -38,9 +42,13 @@ def node() -> FakeNode:
     return FakeNode()
 
 
+def console(node: FakeNode) -> Console:
+    return Console(node, "127.0.0.1", OpenAIApi(node, ApiSettings(), Keys({})))
+
+
 @pytest.fixture
 async def http(node: FakeNode) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=Console(node, "127.0.0.1").app)
+    transport = httpx.ASGITransport(app=console(node).app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8780") as client:
         yield client
 
@@ -97,7 +105,7 @@ async def test_playground_learns_the_game_port_only_when_the_node_is_ready(
 
 async def test_a_name_that_merely_resolves_to_us_is_refused(node: FakeNode) -> None:
     # DNS rebinding: a page on evil.example must not read gauges or prompts through our address.
-    transport = httpx.ASGITransport(app=Console(node, "127.0.0.1").app)
+    transport = httpx.ASGITransport(app=console(node).app)
     async with httpx.AsyncClient(transport=transport) as client:
         for good in ("localhost:8780", "127.0.0.1", "[::1]:8780"):
             assert (await client.get(f"http://{good}/debug/gauges")).status_code == 200
