@@ -64,7 +64,11 @@ class LLM:
         """
         config = config or EngineConfig()
         loaded = load_model(
-            model, data_dir=Path(data_dir), numerics=config.numerics, device=config.device
+            model,
+            data_dir=Path(data_dir),
+            numerics=config.numerics,
+            device=config.device,
+            max_len=config.max_model_len,
         )
         self._engine = build_engine(loaded, config)
         self._window = config.max_waiting

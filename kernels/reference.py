@@ -44,18 +44,25 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return F.rms_norm(x, weight.shape, weight, eps)
 
 
-def rope_tables(frequencies: Sequence[float], length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines for `rope`, float32 [length, dim]; sines of the first half are negated."""
+def rope_tables(
+    frequencies: Sequence[float], length: int, scale: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines times `scale` for `rope`, float32 [length, dim]; the first half of a row's
+    sines is negated.
+    """
     angles = torch.arange(length, dtype=torch.float32)[:, None] * torch.tensor(frequencies)
-    cos, sin = angles.cos(), angles.sin()
+    cos, sin = angles.cos() * scale, angles.sin() * scale
     return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
 
 
 def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Rotate each pair (i, i + dim/2) of `x` [rows, heads, dim] by the row's angle; float32.
 
-    `cos`, `sin` are rows of `rope_tables`, [rows, dim].
+    `cos`, `sin` are rows of `rope_tables`, [rows, dim]. If they are narrower than `x`, what is
+    behind their width stays as it is.
     """
+    if (width := cos.shape[-1]) < x.shape[-1]:
+        return torch.cat((rope(x[..., :width], cos, sin), x[..., width:].float()), -1)
     swapped = x.roll(x.shape[-1] // 2, -1)
     return x * cos[:, None] + swapped * sin[:, None]
 
@@ -71,14 +78,32 @@ def store_kv(
 
 
 def paged_attention(
-    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, spans: Sequence[SpanLike]
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    spans: Sequence[SpanLike],
+    *,
+    window: int = 0,
+    cap: float = 0.0,
+    scale: float | None = None,
 ) -> torch.Tensor:
     """Causal attention of `q` [rows, heads, dim] over the context of each row's span.
 
-    Query heads h·g … h·g + g - 1 share KV head h, where g is heads / kv_heads. Returns float32
-    [rows, heads, dim].
+    Query heads h·g … h·g + g - 1 share KV head h, where g is heads / kv_heads.
+
+    Args:
+        q: queries.
+        keys, values: [kv_heads, slots, dim], one layer of the cache.
+        spans: which rows see what.
+        window: tokens a row sees, itself included; 0 is all.
+        cap: scores s become cap · tanh(s / cap); 0 leaves them.
+        scale: of the scores; None is 1/√dim.
+
+    Returns:
+        float32 [rows, heads, dim].
     """
-    group, scale = q.shape[1] // keys.shape[0], q.shape[2] ** -0.5
+    group = q.shape[1] // keys.shape[0]
+    scale = q.shape[2] ** -0.5 if scale is None else scale
     out = torch.empty(q.shape, dtype=torch.float32)
     for span in spans:
         slots = torch.cat([torch.arange(first, first + count) for first, count in span.runs])
@@ -87,7 +112,12 @@ def paged_attention(
         rows = q[span.start : span.end].float().transpose(0, 1)
         visible = torch.ones(span.end - span.start, span.context, dtype=torch.bool)
         visible = visible.tril(span.context - (span.end - span.start))
-        scores = (rows @ k.transpose(1, 2) * scale).masked_fill(~visible, float("-inf"))
+        if window:
+            visible = visible.triu(span.context - (span.end - span.start) - window + 1)
+        scores = rows @ k.transpose(1, 2) * scale
+        if cap:
+            scores = cap * torch.tanh(scores / cap)
+        scores = scores.masked_fill(~visible, float("-inf"))
         out[span.start : span.end] = (scores.softmax(-1) @ v).transpose(0, 1)
     return out
 

@@ -100,14 +100,20 @@ class DeviceRunner:
             if device.type == "cuda"
             else 1
         )
-        self._attention = TreeAttention(
-            config.heads,
-            config.kv_heads,
-            config.head_dim,
-            cache.block_size,
-            decoder.kv_dtype,
-            processors,
-        )
+        self._attentions = {
+            window: TreeAttention(
+                config.heads,
+                config.kv_heads,
+                config.head_dim,
+                cache.block_size,
+                decoder.kv_dtype,
+                processors,
+                window=window,
+                soft_cap=config.score_cap,
+                scale=config.score_scale,
+            )
+            for window in set(config.windows or (0,))
+        }
         self._drawing = Drawing(config.vocab_size, 2 * max_rows, device)
         self._drawn = torch.zeros(max_rows, dtype=torch.int32, device=device)
         self._results = [
@@ -250,7 +256,7 @@ class DeviceRunner:
             parameters=self._drawing.entries(drawing),
             rows=rows,
             samples=samples,
-            tiles=self._attention.rows,
+            tiles=next(iter(self._attentions.values())).rows,
             trash=self._trash,
         )
 
@@ -263,7 +269,7 @@ class DeviceRunner:
         side: torch.cuda.Stream | None = None,
     ) -> torch.Tensor:
         return self._decoder.forward(
-            tables, rows, samples, self._drawn, self._cache, self._attention, partials, side
+            tables, rows, samples, self._drawn, self._cache, self._attentions, partials, side
         )
 
     def _sample(self, tables: StepTables, logits: torch.Tensor, samples: int) -> None:

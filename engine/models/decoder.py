@@ -1,4 +1,4 @@
-"""The one hand-written decoder: Llama and everything of its shape."""
+"""The one hand-written decoder: Llama and the families that grew from it."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -36,9 +36,11 @@ class _Layer:
     output: Linear
     ffn_norm: torch.Tensor
     gate: Gate
+    attended_norm: torch.Tensor | None  # Gemma 2 normalises what attention adds, too
     down: Linear
 
 
+    down_norm: torch.Tensor | None
 class Decoder:
     """Turns token rows into logits, over a paged cache.
 
@@ -65,7 +67,13 @@ class Decoder:
         self._layers = layers
         self._norm = norm
         self._head = head
-        self._cos, self._sin = rope_tables(config.rope_frequencies, config.max_len)
+        # How keys of each layer are rotated, and the tables for it; layers often share them.
+        self._turns = [_turn(config, layer) for layer in range(config.layers)]
+        self._tables = {
+            frequencies: rope_tables(frequencies, config.max_len, config.rope_scale)
+            for frequencies in set(self._turns)
+            if frequencies
+        }
 
     @classmethod
     def load(
@@ -106,12 +114,12 @@ class Decoder:
             config.kv_heads,
             config.head_dim,
         )
-        attention: PagedAttention | TreeAttention
-        if self.kv_dtype == torch.float32:
-            attention = PagedAttention(batch.spans, heads, kv_heads, cache.keys.shape[2])
-        else:
-            attention = TreeAttention(batch.spans, heads, kv_heads)
-        cos, sin = self._cos[batch.positions], self._sin[batch.positions]
+        attentions: dict[int, PagedAttention | TreeAttention] = {}
+        longest = max(span.context for span in batch.spans)
+        rotations = {
+            turn: (cos[batch.positions], sin[batch.positions])
+            for turn, (cos, sin) in self._tables.items()
+        }
         x = self._embedding[batch.tokens]  # [rows, hidden]
         for number, layer in enumerate(self._layers):
             keys, values = cache.keys[number], cache.values[number]
@@ -119,15 +127,62 @@ class Decoder:
             if layer.q_norm is not None and layer.k_norm is not None:
                 q = rms_norm(qkv[:, :heads], layer.q_norm, eps)
                 k = rms_norm(qkv[:, heads : heads + kv_heads], layer.k_norm, eps)
-                qk = rope(torch.cat((q, k), 1), cos, sin)
+        if config.embedding_scale != 1:
+            x = x * config.embedding_scale
+                qk = torch.cat((q, k), 1)
             else:
-                qk = rope(qkv[:, : heads + kv_heads], cos, sin)
+            window = config.window(number)
+            window = window if window < longest else 0  # one plan for all that see everything
+            attention = attentions.get(window)
+            if attention is None:
+                attention = attentions[window] = self._attention(batch, cache, window)
+                qk = qkv[:, : heads + kv_heads]
+            if turn := self._turns[number]:
+                qk = rope(qk, *rotations[turn])
             store_kv(keys, values, batch.slots, qk[:, heads:], qkv[:, heads + kv_heads :])
             attended = attention(qk[:, :heads].to(self.kv_dtype), keys, values)
-            x = layer.output.plus(attended, x)
-            x = layer.down.plus(layer.gate(rms_norm(x, layer.ffn_norm, eps)), x)
-        wanted = rms_norm(x[batch.logit_rows], self._norm, eps)
-        return self._head(wanted).float()
+            x = _add(x, layer.output, attended, layer.attended_norm, eps)
+            gated = layer.gate(rms_norm(x, layer.ffn_norm, eps))
+            x = _add(x, layer.down, gated, layer.down_norm, eps)
+        logits = self._head(rms_norm(x[batch.logit_rows], self._norm, eps)).float()
+        if config.logit_cap:
+            logits = config.logit_cap * torch.tanh(logits / config.logit_cap)
+        return logits
+
+    def _attention(
+        self, batch: ForwardBatch, cache: KVCache, window: int
+    ) -> PagedAttention | TreeAttention:
+        """The batch's attention in layers with this window."""
+        config = self.config
+        heads, kv_heads, cap, scale = (
+            config.heads,
+            config.kv_heads,
+            config.score_cap,
+            config.score_scale,
+        )
+        if self.kv_dtype != torch.float32:
+            return TreeAttention(batch.spans, heads, kv_heads, window=window, cap=cap, scale=scale)
+        slots = cache.keys.shape[2]
+        return PagedAttention(
+            batch.spans, heads, kv_heads, slots, window=window, cap=cap, scale=scale
+        )
+
+
+def _turn(config: ModelConfig, layer: int) -> tuple[float, ...]:
+    """Frequencies with which the keys of a layer rotate; () if they do not."""
+    if layer in config.unrotated_layers:
+        return ()
+    local = config.local_rope_frequencies if config.window(layer) else ()
+    return local or config.rope_frequencies
+
+
+def _add(
+    x: torch.Tensor, linear: Linear, y: torch.Tensor, norm: torch.Tensor | None, eps: float
+) -> torch.Tensor:
+    """`x` plus the product of `y`, normalised in between where the model does."""
+    if norm is None:
+        return linear.plus(y, x)
+    return x + rms_norm(linear(y), norm, eps)
 
 
 class _Weights:
@@ -150,11 +205,17 @@ class _Weights:
                 [f"{prefix}.self_attn.{part}_proj" for part in "qkv"],
                 inner + 2 * config.kv_heads * config.head_dim,
                 config.hidden,
+        # The same name stands for another norm in models that have more of them.
+        after = f"{prefix}.post_attention_layernorm.weight"
             ),
             q_norm=self.tensor(q_norm, config.head_dim) if normed else None,
             k_norm=self.tensor(k_norm, config.head_dim) if normed else None,
             output=self.linear([f"{prefix}.self_attn.o_proj"], config.hidden, inner),
-            ffn_norm=self.tensor(f"{prefix}.post_attention_layernorm.weight", config.hidden),
+            attended_norm=self.tensor(after, config.hidden) if config.post_norms else None,
+            ffn_norm=self.tensor(
+                f"{prefix}.pre_feedforward_layernorm.weight" if config.post_norms else after,
+                config.hidden,
+            ),
             gate=self.gate(
                 [f"{prefix}.mlp.{part}_proj" for part in ("gate", "up")],
                 2 * config.ffn,
@@ -167,15 +228,21 @@ class _Weights:
         """The projections `names`, stacked: [rows, columns] together."""
         stacked = self._stacked(names, rows, columns)
         return Int8Linear(*stacked) if self._numerics == "fast" else PackedLinear(*stacked)
+            down_norm=self.tensor(f"{prefix}.post_feedforward_layernorm.weight", config.hidden)
+            if config.post_norms
+            else None,
 
     def gate(self, names: list[str], rows: int, columns: int) -> Gate:
         """Gate and up projection, stacked: [rows, columns] together."""
         stacked = self._stacked(names, rows, columns)
-        return Int8Gate(*stacked) if self._numerics == "fast" else PackedGate(*stacked)
+        if self._numerics == "fast" and activation == "silu":
+            return Int8Gate(*stacked)
+        return PackedGate(*stacked, activation)
 
     def _stacked(
         self, names: list[str], rows: int, columns: int
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        activation = self._checkpoint.config.activation
         """Weights one below the other, and biases where the model has them."""
         weight = torch.cat([self._checkpoint.tensor(f"{name}.weight") for name in names])
         self._check(" + ".join(f"{name}.weight" for name in names), weight, (rows, columns))

@@ -1,6 +1,6 @@
 """The decoder of `engine.models.decoder` on an accelerator: same layers, fused kernels."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 
 #: Standard deviation of random weights: that of most models at initialisation.
 _RANDOM_SCALE = 0.02
+#: What a model may have beyond a Llama; see `ModelConfig`.
+_KNOWN = {
+    "rope_scale",
+    "short_rope_frequencies",
+    "short_len",
+    "local_rope_frequencies",
+    "windows",
+    "embedding_scale",
+    "score_scale",
+    "score_cap",
+    "logit_cap",
+}
 #: Tensors by their name in a checkpoint and their shape.
 Source = Callable[[str, tuple[int, ...]], torch.Tensor | None]
 
@@ -55,7 +67,18 @@ class DeviceDecoder:
     def __init__(
         self, config: ModelConfig, source: Source, dtype: torch.dtype, device: torch.device
     ) -> None:
-        """Read all weights from `source`, which returns None for tensors a model need not have."""
+        """Read all weights from `source`, which returns None for tensors a model need not have.
+
+        Raises:
+            ModelError: the shape is one for which there are no kernels.
+        """
+        unknown = [name for name in config.extras() if name not in _KNOWN]
+        if 2 * len(config.rope_frequencies) < config.head_dim:
+            unknown.append("heads that rotate in part")
+        if unknown:
+            raise ModelError(
+                f"models with {', '.join(unknown)} do not run on a GPU yet: set device to 'cpu'"
+            )
         self.config = config
         self.kv_dtype = dtype
         self.device = device
@@ -70,12 +93,9 @@ class DeviceDecoder:
             if config.tied
             else self._tensor("lm_head.weight", config.vocab_size, config.hidden)
         )
-        cos, sin = rope_tables(config.rope_frequencies, config.max_len)
-        half = config.head_dim // 2
-        self._rotation = (
-            cos[:, :half].contiguous().to(device),
-            sin[:, half:].contiguous().to(device),
-        )
+        self._rotation = self._turns(config.rope_frequencies)
+        local = config.local_rope_frequencies
+        self._local_rotation = self._turns(local) if local else self._rotation
         del self._source  # it may hold a whole checkpoint
 
     @classmethod
@@ -134,7 +154,7 @@ class DeviceDecoder:
         samples: int,
         drawn: torch.Tensor,
         cache: KVCache,
-        attention: TreeAttention,
+        attention: Mapping[int, TreeAttention],
         partials: tuple[torch.Tensor, torch.Tensor],
         side: torch.cuda.Stream | None = None,
     ) -> torch.Tensor:
@@ -146,7 +166,7 @@ class DeviceDecoder:
                 sample i is row i.
             drawn: int32, tokens drawn by the step before.
             cache: keys and values.
-            attention: kernels.
+            attention: kernels, by the window of the layers they are for.
             partials: room for their partial results.
             side: stream for what may run beside the rest.
 
@@ -157,14 +177,17 @@ class DeviceDecoder:
         work = tables.work()
         positions = tables.section("positions", rows)
         residual = embed(tables.section("ids", rows), drawn, self._embedding)
+        if config.embedding_scale != 1:
+            residual = residual * config.embedding_scale
         normed = rms_norm(residual, self._layers[0].attention_norm, eps)
         attended = residual.new_empty(rows, config.heads, config.head_dim)
         following = [layer.attention_norm for layer in self._layers[1:]] + [self._norm]
         for number, layer in enumerate(self._layers):
             keys, values = cache.keys[number], cache.values[number]
+            window = config.window(number)
             q = rope_store(
                 F.linear(normed, layer.qkv, layer.qkv_bias),
-                self._rotation,
+                self._local_rotation if window else self._rotation,
                 positions,
                 tables.section("piece_start", rows),
                 tables.section("piece_blocks", rows),
@@ -176,7 +199,7 @@ class DeviceDecoder:
                 head_norms=layer.head_norms,
                 eps=eps,
             )
-            attention(q, keys, values, work, *partials, attended, side=side)
+            attention[window](q, keys, values, work, *partials, attended, side=side)
             mixed = F.linear(attended.view(rows, -1), layer.output, layer.output_bias)
             normed = add_rms_norm(mixed, residual, layer.ffn_norm, eps)
             mixed = F.linear(silu_gate(F.linear(normed, layer.gate_up)), layer.down)
@@ -186,7 +209,19 @@ class DeviceDecoder:
         if samples != rows:
             wanted = tables.section("sample_rows", samples).clamp(min=0)
             normed = normed.index_select(0, wanted)
-        return F.linear(normed, self._head)
+        logits = F.linear(normed, self._head)
+        if config.logit_cap:
+            logits = config.logit_cap * torch.tanh(logits / config.logit_cap)
+        return logits
+
+    def _turns(self, frequencies: tuple[float, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines of a head's pairs, float32 [positions, head_dim / 2] each."""
+        config, half = self.config, self.config.head_dim // 2
+        cos, sin = rope_tables(frequencies, config.max_len, config.rope_scale)
+        return (
+            cos[:, :half].contiguous().to(self.device),
+            sin[:, half:].contiguous().to(self.device),
+        )
 
     def _layer(self, number: int) -> _Layer:
         config, prefix = self.config, f"model.layers.{number}"

@@ -10,15 +10,18 @@ from engine.tokenizer import Tokenizer
 
 
 class Checkpoint(Protocol):
-    """A model on disk. Tensors have the names and layout of the Hugging Face hub."""
+    """A model on disk. Tensors have the names and layout of a Llama on the Hugging Face hub: what a
+    family stores fused is given out in parts, and gains of norms are what is multiplied with.
+
+    Attributes:
+        config: its shape.
+    """
+
+    config: ModelConfig
 
     @property
     def name(self) -> str:
         """What to call the model."""
-
-    @property
-    def config(self) -> ModelConfig:
-        """Its shape."""
 
     @property
     def template(self) -> str | None:
@@ -32,6 +35,9 @@ class Checkpoint(Protocol):
 
     def tensor(self, name: str) -> torch.Tensor:
         """A tensor in float32; raises `ModelError` when there is none of this name."""
+
+    def unread(self) -> list[str]:
+        """Stored names of the tensors that nobody has asked for, but for those no decoder needs."""
 
     @property
     def source(self) -> Path:

@@ -54,6 +54,7 @@ def load_model(
     threads: int | None = None,
     device: DeviceSetting = "cpu",
 ) -> LoadedModel:
+    max_len: int | None = None,
     """Load a model.
 
     Args:
@@ -65,6 +66,7 @@ def load_model(
         threads: of the forward pass; None leaves torch's number.
         device: where the model is to run.
 
+        max_len: most tokens of a context, if less than the model can have.
     Raises:
         ModelError: it cannot be found, fetched or understood; the message says what to do.
     """
@@ -72,6 +74,7 @@ def load_model(
         torch.set_num_threads(threads)
     checkpoint = open_checkpoint(spec, data_dir=data_dir, progress=progress)
     vocabulary = _vocabulary(checkpoint)
+    checkpoint.config = checkpoint.config.within(max_len)
     decoder = _decoder(checkpoint, numerics, choose_device(device), progress)
     return LoadedModel(
         vocabulary.name, checkpoint.config, decoder, vocabulary.tokenizer, vocabulary.chat

@@ -9,8 +9,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from engine.errors import ModelError
-from engine.models.config import ModelConfig
+from engine.models.hub import read_config
 from engine.tokenizer import Tokenizer
+from engine.weights.fused import part
 
 
 class FolderCheckpoint:
@@ -25,13 +26,16 @@ class FolderCheckpoint:
         """Open a folder; raises `ModelError` when it holds no supported model."""
         self.source = folder
         self._fields = self._json("config.json")
-        if not self._fields:
+        if not (folder / "config.json").is_file():
             raise ModelError(
                 f"{folder} has no config.json; a model folder or a .gguf file is needed"
             )
         self.name = name or folder.resolve().name
-        self.config = ModelConfig.from_hf(self._fields)
+        self.config = read_config(self._fields)
+        # Gemma stores how much more than 1 a gain is.
+        self._gains_above_one = str(self._fields["model_type"]).startswith("gemma")
         self._files = self._index()
+        self._read: set[str] = set()
 
     @cached_property
     def template(self) -> str | None:
@@ -59,12 +63,29 @@ class FolderCheckpoint:
         )
 
     def __contains__(self, name: str) -> bool:
-        return name in self._files
+        fused = part(name, self.config)
+        return name in self._files or (fused is not None and fused.whole in self._files)
 
     def tensor(self, name: str) -> torch.Tensor:
         """See `Checkpoint.tensor`."""
-        if name not in self._files:
+        if name in self._files:
+            tensor = self._stored(name)
+            above_one = self._gains_above_one and name.endswith("norm.weight")
+            return tensor + 1 if above_one else tensor
+        fused = part(name, self.config)
+        if fused is None or fused.whole not in self._files:
             raise ModelError(f"{self.source} has no tensor {name!r}")
+        return fused.of(self._stored(fused.whole))
+
+    def unread(self) -> list[str]:
+        """See `Checkpoint.unread`."""
+        needless = {"lm_head.weight"} if self.config.tied else set()
+        left = self._files.keys() - self._read - needless
+        return sorted(name for name in left if not name.endswith("rotary_emb.inv_freq"))
+
+    def _stored(self, name: str) -> torch.Tensor:
+        """A tensor as it is in its file, in float32."""
+        self._read.add(name)
         try:
             with safe_open(self._files[name], framework="pt") as file:
                 tensor: torch.Tensor = file.get_tensor(name).to(torch.float32)

@@ -16,12 +16,23 @@ from kernels.reference import SpanLike
 class PagedAttention:
     """Attention for the spans of one batch; planned once, used by every layer."""
 
-    def __init__(self, spans: Sequence[SpanLike], heads: int, kv_heads: int, slots: int) -> None:
-        """Plan for a cache of `slots` slots."""
+    def __init__(
+        self,
+        spans: Sequence[SpanLike],
+        heads: int,
+        kv_heads: int,
+        slots: int,
+        *,
+        window: int = 0,
+        cap: float = 0.0,
+        scale: float | None = None,
+    ) -> None:
+        """Plan for a cache of `slots` slots; the rest as in `kernels.reference.paged_attention`."""
         group = heads // kv_heads
-        plan = AttentionPlan(spans, group)
+        plan = AttentionPlan(spans, group, window)
         self._panels = plan.panels
         self._kv_heads = kv_heads
+        self._cap, self._scale = cap, scale
         head = torch.arange(kv_heads)[:, None]
         # Indices into tensors flattened to rows of one head each: q and the result
         # [rows · heads, dim], keys and values [kv_heads · slots, dim].
@@ -43,7 +54,8 @@ class PagedAttention:
             float32 [rows, heads · dim].
         """
         heads, dim = self._kv_heads, q.shape[2]
-        queries = q.reshape(-1, dim).index_select(0, self._queries).mul_(dim**-0.5)
+        scale = dim**-0.5 if self._scale is None else self._scale
+        queries = q.reshape(-1, dim).index_select(0, self._queries).mul_(scale)
         queries = queries.view(heads, -1, dim)
         out = torch.empty_like(queries)
         copies = [
@@ -51,13 +63,14 @@ class PagedAttention:
             for cache in (keys, values)
         ]
         for panel in self._panels:
-            weights = _weights(panel, queries[:, panel.start : panel.end], keys, copies[0])
+            mine = queries[:, panel.start : panel.end]
+            weights = _weights(panel, mine, keys, copies[0], self._cap)
             _sum(panel, weights, values, copies[1], out[:, panel.start : panel.end])
         return out.view(-1, dim).index_select(0, self._result).view(q.shape[0], -1)
 
 
 def _weights(
-    panel: Panel, queries: torch.Tensor, keys: torch.Tensor, copies: torch.Tensor
+    panel: Panel, queries: torch.Tensor, keys: torch.Tensor, copies: torch.Tensor, cap: float
 ) -> torch.Tensor:
     """How much each row of `queries` [kv_heads, rows, dim] attends to each token of its context,
     [kv_heads, rows, columns].
@@ -72,6 +85,8 @@ def _weights(
             torch.bmm(mine, context, out=target)
         else:
             target.copy_(_together(torch.bmm(_apart(mine, product), context), product))
+    if cap:
+        scores.div_(cap).tanh_().mul_(cap)
     # Also covers what no product has written: the tail of contexts shorter than the longest.
     scores[:, :, panel.sure :].masked_fill_(panel.hidden, float("-inf"))
     return scores.softmax(-1)

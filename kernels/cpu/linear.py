@@ -1,5 +1,7 @@
 """Matrix products with weights that were laid out for oneDNN once."""
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 
@@ -31,6 +33,10 @@ class PackedLinear:
         """silu(y)."""
         return self._unary(x, "swish")
 
+    def gelu(self, x: torch.Tensor) -> torch.Tensor:
+        """gelu(y), by its approximation with tanh."""
+        return self._unary(x, "gelu")
+
     def plus(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         """y + `other` [rows, out]."""
         return self._binary(x, other, "add")
@@ -42,9 +48,11 @@ class PackedLinear:
     def _unary(self, x: torch.Tensor, then: str) -> torch.Tensor:
         if not self._packed:
             plain = F.linear(x, self._weight, self._bias)
+            if then == "gelu":
+                return F.gelu(plain, approximate="tanh")
             return F.silu(plain) if then == "swish" else plain
         y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
-            _paired(x), self._weight, self._bias, then, [], ""
+            _paired(x), self._weight, self._bias, then, [], "tanh" if then == "gelu" else ""
         )
         return y[: x.shape[0]]
 
@@ -59,17 +67,23 @@ class PackedLinear:
 
 
 class PackedGate:
-    """silu(gate(x)) · up(x)."""
+    """act(gate(x)) · up(x)."""
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        activation: Literal["silu", "gelu_tanh"] = "silu",
+    ) -> None:
         """Take over `weight` [2 · ffn, in] and `bias` [2 · ffn], the gate's before up's."""
         weights = weight.chunk(2)
         biases = (None, None) if bias is None else bias.chunk(2)
         self._gate, self._up = map(PackedLinear, weights, biases)
+        self._activate = self._gate.silu if activation == "silu" else self._gate.gelu
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Map `x` [rows, in] to [rows, ffn]; activation and product are part of the sums."""
-        return self._up.times(x, self._gate.silu(x))
+        return self._up.times(x, self._activate(x))
 
 
 def _paired(x: torch.Tensor) -> torch.Tensor:

@@ -53,7 +53,7 @@ class Panel:
 
     Attributes:
         start, end: their places among all rows of the plan.
-        columns: longest context, in whole tiles.
+        columns: longest context in whole tiles, each counted from the first tile its item sees.
         sure: context that every row sees.
         hidden: bool [end - start, columns - sure], what a row does not see of the rest.
         scores: products of queries and keys.
@@ -71,7 +71,9 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """Batch rows [start, end) of one span; the last sees `visible` tokens, each other one fewer."""
+    """Batch rows [start, end) of one span; the last sees the first `visible` tokens of `tiles`,
+    each other one fewer.
+    """
 
     start: int
     end: int
@@ -92,9 +94,12 @@ class AttentionPlan:
         places: int64 [batch rows · group], the plan row of each of those.
     """
 
-    def __init__(self, spans: Sequence[SpanLike], group: int) -> None:
-        items = sorted(_items(spans, max(1, _PANEL_ROWS // group)), key=lambda item: item.tiles)
+    def __init__(self, spans: Sequence[SpanLike], group: int, window: int = 0) -> None:
+        """Plan for `group` heads per KV head; a row sees `window` tokens, its own too; 0 is all."""
+        cut = _items(spans, max(1, _PANEL_ROWS // group), window)
+        items = sorted(cut, key=lambda item: item.tiles)
         self._group = group
+        self._window = window
         self._copies: list[int] = []
         self._copied: dict[_Tile, int] = {}
         self._rows: list[int] = []
@@ -130,8 +135,13 @@ class AttentionPlan:
             visible += seen + seen[:1] * filling
             bounds.append(bounds[-1] + self._height(item))
         columns = max(len(item.tiles) for item in items) * TILE
-        sure = min(visible)
-        hidden = torch.arange(sure, columns) >= torch.tensor(visible)[:, None]
+        ends = torch.tensor(visible)[:, None]
+        windowed = self._window and max(visible) > self._window
+        sure = 0 if windowed else min(visible)
+        column = torch.arange(sure, columns)
+        hidden = column >= ends
+        if windowed:
+            hidden |= column < ends - self._window
         sums = tuple(self._sums(items, bounds))
         return Panel(start, start + bounds[-1], columns, sure, hidden, tuple(_joined(sums)), sums)
 
@@ -170,14 +180,19 @@ class AttentionPlan:
         return self._copied[tile], True
 
 
-def _items(spans: Sequence[SpanLike], most: int) -> Iterator[_Item]:
-    """Cut spans into items of at most `most` batch rows."""
+def _items(spans: Sequence[SpanLike], most: int, window: int) -> Iterator[_Item]:
+    """Cut spans into items of at most `most` batch rows, without the tiles that they do not see.
+
+    Leaving out tiles leaves a row's bits as they are: it would add their zeros.
+    """
     for span in spans:
         tiles = tuple(_tiles(span))
         for start in range(span.start, span.end, most):
             end = min(start + most, span.end)
             visible = span.context - (span.end - end)
-            yield _Item(start, end, visible, tiles[: -(-visible // TILE)])
+            skipped = max(0, visible - (end - start) + 1 - window) // TILE if window else 0
+            seen = tiles[skipped : -(-visible // TILE)]
+            yield _Item(start, end, visible - skipped * TILE, seen)
 
 
 def _tiles(span: SpanLike) -> Iterator[_Tile]:

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from engine.errors import ModelError
-from engine.models.config import ModelConfig, rope_frequencies
+from engine.models.config import rope_frequencies, rope_scale
+from engine.models.hub import read_config
 from engine.weights.gguf import GGUFCheckpoint
 from engine.weights.load import load_model, open_checkpoint
 from engine.weights.safetensors import FolderCheckpoint
@@ -65,6 +66,8 @@ def write_gguf(path: Path, folder: Path, **changes: Any) -> None:
     writer.add_eos_token_id(1)
     if "rope_freqs" in changes:
         writer.add_tensor("rope_freqs.weight", np.array(changes["rope_freqs"], dtype=np.float32))
+    if "more" in changes:
+        writer.add_tensor(changes["more"], np.zeros(8, dtype=np.float32))
     for name in source._files:
         stem = name.removesuffix(".weight")
         layer, inner = "", stem
@@ -130,8 +133,8 @@ def test_frequency_divisors_of_a_file_are_used(folder: Path, tmp_path: Path) -> 
 
 
 def test_other_architectures_and_broken_files_are_refused(folder: Path, tmp_path: Path) -> None:
-    write_gguf(tmp_path / "other.gguf", folder, architecture="gemma3")
-    with pytest.raises(ModelError, match="'gemma3' model"):
+    write_gguf(tmp_path / "other.gguf", folder, architecture="llama4")
+    with pytest.raises(ModelError, match="'llama4' model, only llama, qwen2"):
         GGUFCheckpoint(tmp_path / "other.gguf")
     write_gguf(tmp_path / "cut.gguf", folder)
     whole = (tmp_path / "cut.gguf").read_bytes()
@@ -144,30 +147,98 @@ def test_other_architectures_and_broken_files_are_refused(folder: Path, tmp_path
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"model_type": "gemma3"}, "'gemma3' are not supported"),
-        ({"hidden_act": "gelu"}, "'gelu'"),
+        ({"model_type": "mixtral"}, "'mixtral' are not supported, only llama, mistral, qwen2"),
+        ({"hidden_act": "gelu"}, "'gelu' is not supported, only silu, gelu_pytorch_tanh"),
         ({"quantization_config": {"bits": 4}}, "quantised"),
         ({"num_key_value_heads": 4}, "6 heads cannot share 4"),
-        ({"rope_scaling": {"type": "yarn", "factor": 2}}, "'yarn' is not supported"),
+        (
+            {"rope_scaling": {"type": "dynamic", "factor": 2}},
+            "'dynamic' is not supported, only lin",
+        ),
+        ({"rope_scaling": {"type": "yarn", "factor": 2}}, "'yarn' has no 'original_max_position"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),
+        ({"use_bidirectional_attention": True}, "only causal attention"),
+        ({"layer_types": ["chunked_attention"] * 3}, "chunked_attention"),
+        (
+            {
+                "model_type": "qwen3",
+                "use_sliding_window": True,
+                "sliding_window": 8,
+                "layer_types": ["linear_attention"] * 3,
+            },
+            "linear_attention",
+        ),
+        (
+            {"model_type": "smollm3", "no_rope_layers": [1]},
+            "cannot be understood",
+        ),
+        (
+            {
+                "model_type": "phi3",
+                "original_max_position_embeddings": 64,
+                "rope_scaling": {"type": "su", "short_factor": [1.0], "long_factor": [1.0]},
+            },
+            "1 factors for 8 pairs",
+        ),
+        ({"hidden_size": "wide"}, "cannot be understood"),
         ({"rope_scaling": {"type": "llama3", "factor": 2}}, "no 'original_max_position"),
         ({"num_hidden_layers": 0}, "layers is 0"),
-        ({"head_dim": 15}, "of 15 head dimensions"),
+        ({"head_dim": 15}, "of 16 of 15 head dimensions"),
     ],
 )
 def test_an_unsupported_config_names_the_field(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(ModelError, match=problem):
-        ModelConfig.from_hf(TINY | {"model_type": "llama"} | changes)
+        read_config(TINY | {"model_type": "llama"} | changes)
     with pytest.raises(ModelError, match="no 'vocab_size'"):
-        ModelConfig.from_hf(
-            {k: v for k, v in TINY.items() if k != "vocab_size"} | {"model_type": "llama"}
-        )
+        read_config({k: v for k, v in TINY.items() if k != "vocab_size"} | {"model_type": "llama"})
 
 
-def test_a_window_bounds_the_length() -> None:
-    fields = TINY | {"model_type": "mistral", "sliding_window": 256}
-    assert ModelConfig.from_hf(fields).max_len == 256
-    assert ModelConfig.from_hf(fields | {"use_sliding_window": False}).max_len == 1024
+def test_what_a_llama_is_not_is_named() -> None:
+    """A decoder that knows Llamas only can tell from `extras` what it would get wrong."""
+    llama = read_config(TINY | {"model_type": "llama"})
+    assert llama.extras() == ()
+    mistral = read_config(TINY | {"model_type": "mistral", "sliding_window": 256})
+    assert mistral.extras() == ("windows",)
+    assert mistral.max_len == 1024
+    gemma = read_config(
+        TINY
+        | {
+            "model_type": "gemma2",
+            "query_pre_attn_scalar": 16,
+            "sliding_window": 8,
+            "attn_logit_softcapping": 5.0,
+        }
+    )
+    assert gemma.windows == (8, 0, 8)
+    assert set(gemma.extras()) == {
+        "windows",
+        "activation",
+        "embedding_scale",
+        "score_scale",
+        "score_cap",
+        "post_norms",
+    }
+
+
+def test_frequencies_of_positions() -> None:
     assert rope_frequencies(4, {"rope_theta": 100.0}) == pytest.approx((1.0, 0.1))
+    stretched = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+    assert rope_scale(stretched, 128) == pytest.approx(1.1386294)
+    assert rope_scale(stretched | {"attention_factor": 0.5}, 128) == 0.5
+    assert rope_scale({"rope_type": "llama3"}, 128) == 1
+
+
+def test_an_empty_config_is_not_a_missing_one(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ModelError, match="type None are not supported"):
+        FolderCheckpoint(tmp_path)
+
+
+def test_tensors_that_nobody_reads_are_refused(folder: Path, tmp_path: Path) -> None:
+    """What a file has beyond its type's shape would be left out, and the text be wrong."""
+    write_gguf(tmp_path / "more.gguf", folder, more="blk.0.attn_sinks.weight")
+    with pytest.raises(ModelError, match=r"not supported: blk\.0\.attn_sinks\.weight"):
+        load_model(str(tmp_path / "more.gguf"), data_dir=tmp_path)
 
 
 def test_an_incomplete_folder_says_what_is_missing(folder: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The CPU attention equals its definition, and no row notices what is computed beside it."""
 
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -58,6 +59,40 @@ def test_equals_the_definition_and_each_span_alone(
         assert torch.equal(
             alone(q[span.start : span.end], keys, values), together[span.start : span.end]
         )
+
+
+OPTIONS = (
+    {"window": 1},
+    {"window": 70},
+    {"window": TILE},
+    {"window": 333, "cap": 3.0},
+    {"cap": 2.0, "scale": 0.3},
+)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("seed", range(3))
+def test_windows_caps_and_scales(options: dict[str, Any], seed: int) -> None:
+    """As defined, and to the bit what each span gets alone in pieces."""
+    chance = random.Random(seed)
+    torch.manual_seed(seed)
+    keys, values = torch.randn(2, 2, SLOTS, 16)
+    spans = random_spans(chance)
+    q = torch.randn(spans[-1].end, 6, 16)
+    together = PagedAttention(spans, 6, 2, SLOTS, **options)(q, keys, values)
+    wanted = paged_attention(q, keys, values, spans, **options).flatten(1)
+    torch.testing.assert_close(together, wanted, rtol=1e-4, atol=1e-5)
+    for span in spans:
+        first = chance.randrange(span.start, span.end)
+        alone = Span(0, span.end - first, span.context, span.runs)
+        found = PagedAttention([alone], 6, 2, SLOTS, **options)(q[first : span.end], keys, values)
+        assert torch.equal(found, together[first : span.end])
+
+
+def test_a_window_bounds_the_work() -> None:
+    """However long the context, a row reads the tiles its window touches, and no others."""
+    plan = AttentionPlan([Span(0, 1, 5000, ((0, 5000),))], group=1, window=TILE)
+    assert [panel.columns for panel in plan.panels] == [2 * TILE]
 
 
 def test_a_shared_prefix_is_read_once() -> None:

@@ -1,6 +1,7 @@
 """Tree attention on the CPU equals its definition, whatever is shared and however much."""
 
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from engine.plan import Span
 from kernels.cpu.tree_attention import TreeAttention
 from kernels.reference import paged_attention
+from tests.kernels.test_attention import OPTIONS
 
 SLOTS = 6000
 Runs = tuple[tuple[int, int], ...]
@@ -58,6 +60,30 @@ def test_equals_the_definition(heads: int, kv_heads: int, dim: int, seed: int) -
     found = TreeAttention(spans, heads, kv_heads)(*halves)
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("seed", range(4))
+def test_windows_caps_and_scales(options: dict[str, Any], seed: int) -> None:
+    chance = random.Random(seed)
+    torch.manual_seed(seed)
+    keys, values = torch.randn(2, 2, SLOTS, 16)
+    spans = random_spans(chance, chance.choice((1, 3)), chance.choice((1, 12)))
+    q = torch.randn(spans[-1].end, 6, 16)
+    expected = paged_attention(q, keys, values, spans, **options).flatten(1)
+    found = TreeAttention(spans, 6, 2, **options)(q, keys, values)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    halves = (tensor.bfloat16() for tensor in (q, keys, values))
+    found = TreeAttention(spans, 6, 2, **options)(*halves)
+    torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.05)
+
+
+def test_pieces_inside_everybodys_window_stay_shared() -> None:
+    spans = [Span(n, n + 1, 560, ((0, 512), (600 + 48 * n, 48)), ((7, 400), (8, 112)))
+             for n in range(16)]  # fmt: skip
+    plan = TreeAttention(spans, 9, 3, window=170)
+    sizes = sorted((call.jobs, call.height, call.width) for call in plan._calls)
+    assert sizes == [(1, 16, 112), (16, 1, 10), (16, 1, 48)]
 
 
 def test_a_lone_speaker_reads_its_context_in_one_piece() -> None:

@@ -40,6 +40,31 @@ SHAPES: dict[str, tuple[str, dict[str, object]]] = {
     "llama with biases": ("Llama", {"attention_bias": True}),
     "qwen 2": ("Qwen2", {"tie_word_embeddings": True}),
     "qwen 3": ("Qwen3", {"head_dim": 32}),
+    "mistral": ("Mistral", {"sliding_window": 8, "head_dim": 16}),
+    "qwen 3, windows": (
+        "Qwen3",
+        {"head_dim": 16, "use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1},
+    ),
+    "yarn": (
+        "Llama",
+        {
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "rope_theta": 1e4,
+                "original_max_position_embeddings": 256,
+            }
+        },
+    ),
+    "gemma 2": ("Gemma2", {"head_dim": 16, "sliding_window": 8}),
+    "smollm 3": ("SmolLM3", {"no_rope_layers": [1, 0], "pad_token_id": 0}),
+    "phi 3, partly": (
+        "Phi3",
+        {
+            "pad_token_id": 0,
+            "rope_parameters": {"partial_rotary_factor": 0.5, "rope_type": "default"},
+        },
+    ),
     "odd heads": (
         "Llama",
         {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16},
@@ -70,8 +95,14 @@ def folder(path: Path, shape: str = "llama") -> Path:
     return path
 
 
-def device_runner(path: Path, device: torch.device, *, eager: bool = False) -> DeviceRunner:
-    decoder = DeviceDecoder.load(FolderCheckpoint(path), torch.float32, device)
+def opened(model: Path | FolderCheckpoint) -> FolderCheckpoint:
+    return FolderCheckpoint(model) if isinstance(model, Path) else model
+
+
+def device_runner(
+    model: Path | FolderCheckpoint, device: torch.device, *, eager: bool = False
+) -> DeviceRunner:
+    decoder = DeviceDecoder.load(opened(model), torch.float32, device)
     shape = decoder.config
     cache = KVCache(
         shape.layers, shape.kv_heads, shape.head_dim, BLOCKS + 1, BLOCK, torch.float32, device
@@ -79,8 +110,8 @@ def device_runner(path: Path, device: torch.device, *, eager: bool = False) -> D
     return DeviceRunner(decoder, cache, SLOTS, LENGTH, eager=eager)
 
 
-def cpu_runner(path: Path) -> ModelRunner:
-    decoder = Decoder.load(FolderCheckpoint(path), "exact")
+def cpu_runner(model: Path | FolderCheckpoint) -> ModelRunner:
+    decoder = Decoder.load(opened(model), "exact")
     shape = decoder.config
     cache = KVCache(
         shape.layers,
@@ -91,7 +122,7 @@ def cpu_runner(path: Path) -> ModelRunner:
         decoder.kv_dtype,
         torch.device("cpu"),
     )
-    return ModelRunner(decoder, cache, BLOCK)
+    return ModelRunner(decoder, cache)
 
 
 def settings(**changes: object) -> EngineConfig:

@@ -1,5 +1,6 @@
 """The device's runner says what the CPU's says: same plans, other kernels."""
 
+import dataclasses
 import random
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ import torch
 pytest.importorskip("triton", reason="Triton is not installed: pip install troupe-npc[gpu]")
 
 from engine.device.runner import copy_in_order
+from engine.errors import ModelError
 from engine.kv.cache import KVCache
 from engine.loop import Engine
 from engine.params import SamplingParams
 from engine.plan import BlockCopy
+from engine.weights.safetensors import FolderCheckpoint
 from tests.engine.device.stage import (
     VOCAB,
     cpu_runner,
@@ -48,11 +51,46 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder(tmp_path_factory.mktemp("model"))
 
 
-@pytest.mark.parametrize("shape", ["qwen 3", "llama with biases"])
+@pytest.mark.parametrize(
+    "shape", ["qwen 3", "llama with biases", "mistral", "qwen 3, windows", "yarn"]
+)
 def test_greedy_replies_equal_the_cpus(shape: str, tmp_path: Path, device: torch.device) -> None:
     path = folder(tmp_path, shape)
     wanted = say(engine(cpu_runner(path)), 3, 3, temperature=0)
     assert say(overlapping(device_runner(path, device)), 3, 3, temperature=0) == wanted
+
+
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        ("gemma 2", "activation, post_norms"),
+        ("smollm 3", "unrotated_layers"),
+        ("phi 3, partly", "heads that rotate in part"),
+    ],
+)
+def test_shapes_without_kernels_are_refused(
+    shape: str, reason: str, tmp_path: Path, device: torch.device
+) -> None:
+    with pytest.raises(ModelError, match=f"models with {reason} do not run on a GPU yet"):
+        device_runner(folder(tmp_path, shape), device)
+
+
+def test_scales_and_caps(tmp_path: Path, device: torch.device) -> None:
+    """What Gemma's shapes need of the kernels, on a model that is otherwise a Llama."""
+    path = folder(tmp_path, "mistral")
+    checkpoint = FolderCheckpoint(path)
+    checkpoint.config = dataclasses.replace(
+        checkpoint.config,
+        windows=(8, 0),
+        local_rope_frequencies=(0.9, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005),
+        rope_scale=1.1,
+        embedding_scale=3.0,
+        score_scale=0.4,
+        score_cap=2.0,
+        logit_cap=4.0,
+    )
+    wanted = say(engine(cpu_runner(checkpoint)), 3, 3, temperature=0, logprobs=1)
+    assert say(overlapping(device_runner(checkpoint, device)), 3, 3, temperature=0) == wanted
 
 
 def test_rows_the_host_draws_get_all_that_the_cpu_gives(model: Path, device: torch.device) -> None:
