@@ -73,9 +73,14 @@ def load_model(
     if threads is not None:
         torch.set_num_threads(threads)
     checkpoint = open_checkpoint(spec, data_dir=data_dir, progress=progress)
-    vocabulary = _vocabulary(checkpoint)
     checkpoint.config = checkpoint.config.within(max_len)
+    vocabulary = _vocabulary(checkpoint)
     decoder = _decoder(checkpoint, numerics, choose_device(device), progress)
+    if unread := checkpoint.unread():
+        raise ModelError(
+            f"{checkpoint.source} has tensors that models of its type do not have, or that are not "
+            f"supported: {', '.join(unread[:4])}{', …' if len(unread) > 4 else ''}"
+        )
     return LoadedModel(
         vocabulary.name, checkpoint.config, decoder, vocabulary.tokenizer, vocabulary.chat
     )
