@@ -87,10 +87,12 @@ class Engine:
         return node
 
     def release_prefix(self, prefix: Prefix) -> None:
-        """Give one `create_prefix` back; with the last one the node may be evicted."""
+        """Give one `create_prefix` back. With the last one the node is freed, as soon as no request
+        and no child uses it.
+        """
         prefix.handles -= 1
         if prefix.handles == 0:
-            self._inbox.append(partial(self._scheduler.unpin, prefix))
+            self._inbox.append(partial(self._scheduler.released, prefix))
 
     def warm(self, prefix: Prefix, done: Callable[[OutOfMemory | None], None]) -> None:
         """Compute a node and keep it while it is referenced.

@@ -36,13 +36,14 @@ class Memory:
             self.drop_unwanted(request.chain, waiting)
 
     def drop_unwanted(self, chain: Sequence[Prefix], waiting: Sequence[Request]) -> None:
-        """Free half-computed nodes that nobody needs any more, leaves first.
+        """Free nodes that nobody needs any more, leaves first: those that are half computed, and
+        those whose callers have all released them, as no request can name them again.
 
         A waiting request that has not had its turn yet needs its nodes too, although it claimed
         none.
         """
         for node in reversed(chain):
-            if node.resident and not node.ready:
+            if node.resident and not (node.ready and node.handles):
                 claimed = node.users or node.pins or node.resident_children
                 if not claimed and not any(node in request.chain for request in waiting):
                     self.tree.evict(node)

@@ -71,6 +71,11 @@ class Scheduler:
         else:
             self.warming.append(warming)
 
+    def released(self, node: Prefix) -> None:
+        """No caller has a handle of this node any more."""
+        self.unpin(node)
+        self._memory.drop_unwanted(node.chain(), self.waiting)
+
     def unpin(self, node: Prefix, reason: OutOfMemory | None = None) -> None:
         """Take a pin back; a computation for its sake is given up for `reason`."""
         if not node.pinned:

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -25,8 +25,10 @@ from gameserver.http.listener import Listener, authority, bind
 from gameserver.http.openai.api import OpenAIApi
 from gameserver.http.openai.auth import Keys
 from gameserver.loop_lag import LoopLag
+from gameserver.packs import find_packs
 from gameserver.protocol import PATH
 from gameserver.readiness import Readiness, Step
+from gameserver.reload import Reloader
 from gameserver.settings import Settings
 from npc.cast import Cast
 
@@ -96,6 +98,8 @@ class Application:
         self._console: Listener | None = None
         self._loader: threading.Thread | None = None
         self._switch_interval = sys.getswitchinterval()
+        self._reloader: Reloader | None = None
+        self._tasks: set[asyncio.Task[object]] = set()
         self._stop = asyncio.Event()
         self._asked = 0.0  # when a signal asked for the end
 
@@ -117,12 +121,15 @@ class Application:
         bind(settings.host, settings.port, "--port").close()
         self.engine = await self._in_thread(self._make_engine)
         await self.engine.start()
-        self.cast = Cast(self.engine, settings.replies)
-        for folder in self._packs:
-            await self.cast.open(folder, progress=self.readiness.advance)
+        self.cast = Cast(self.engine, settings.replies, settings.warm_npcs)
+        await self.cast.open_all(self._packs, self.readiness.advance)
         self.game = GameServer(self.cast, self._for_the_game(), inspect=self._inspect)
         await self.game.start()
         self.game_port = self.game.port
+        self._reloader = Reloader(self.cast, self._find_packs, self.game.adopt)
+        if settings.watch:
+            places = [Path(folder) for folder in settings.scenes] or self._packs
+            self._in_background(self._reloader.watch(places))
         # What exists now lives as long as the node: the collector need not visit it any more.
         gc.collect()
         gc.freeze()
@@ -132,6 +139,9 @@ class Application:
     async def stop(self) -> None:
         """Let players go, free everything. Safe to call however far `start` came; idempotent."""
         self.readiness.state = "draining"
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._loader is not None:
             await asyncio.to_thread(self._loader.join, ABANDON_S)
         if self.game is not None:
@@ -149,13 +159,15 @@ class Application:
     async def run(self, on_ready: Callable[[], None]) -> None:
         """The whole life of the process: start, serve until a signal comes, stop.
 
-        SIGTERM and SIGINT end it in good order; one that comes later than `SAME_WISH_S` after the
-        first ends it at once.
+        SIGHUP makes the scenes follow their files. SIGTERM and SIGINT end it in good order; one
+        that comes later than `SAME_WISH_S` after the first ends it at once.
 
         Args:
             on_ready: called once players may come.
         """
         loop = asyncio.get_running_loop()
+        if hasattr(signal, "SIGHUP"):
+            loop.add_signal_handler(signal.SIGHUP, lambda: self._in_background(self.reload()))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         starting = asyncio.create_task(self.start())
@@ -178,6 +190,22 @@ class Application:
             self._stop.set()
         elif now - self._asked > SAME_WISH_S:
             os._exit(128 + number)
+
+    async def reload(self) -> Mapping[str, object] | None:
+        """Let the scenes follow their files; what changed and what is wrong, see `Report`."""
+        if self._reloader is None or not self.readiness.ready:
+            return None
+        return (await self._reloader.reload()).as_json()
+
+    def _find_packs(self) -> tuple[Path, ...]:
+        """The packs there are now: a folder of packs may have got another one."""
+        scenes = self.settings.scenes
+        return find_packs(scenes) if scenes else self._packs
+
+    def _in_background(self, work: Coroutine[object, object, object]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     @property
     def alive(self) -> bool:

@@ -1,7 +1,6 @@
 """The `troupe` command."""
 
 import asyncio
-import importlib.resources
 import os
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from gameserver import logs
+from gameserver.packs import CannotFind, find_packs
 
 # Everything that reaches the engine imports torch, which takes seconds: `serve` does so itself, and
 # help and `talk` come up at once.
@@ -92,6 +92,12 @@ def serve(
         typer.Option(
             "--inspect", help="Show prompts at /debug/prompts/TURN on the console: for developers."
         ),
+    watch: Annotated[
+        bool | None,
+        typer.Option(
+            "--watch", help="Follow changes of scene files while players talk.", show_default=False
+        ),
+    ] = None,
     ] = False,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], typer.Option(help="How much is logged.")
@@ -106,6 +112,7 @@ def serve(
 
     logs.configure(log_level)
     given = {
+        "watch": watch,
         "host": host,
         "port": port,
         "console_host": console_host,
@@ -126,7 +133,7 @@ def serve(
         )
         with display:
             asyncio.run(node.run(on_ready=lambda: _welcome(display, node)))
-    except (EngineError, PackError, SettingsError, CannotStart, OSError) as error:
+    except (EngineError, PackError, SettingsError, CannotFind, CannotStart, OSError) as error:
         display.close()
         _fail(str(error))
     _leave()
@@ -161,25 +168,6 @@ def talk(
 
 class CannotStart(Exception):
     """What was asked for cannot be done; the message says why."""
-
-
-def find_packs(folders: tuple[str, ...]) -> tuple[Path, ...]:
-    """The scene packs in `folders`, each a pack or a folder of packs; the tavern if there are none.
-
-    Raises:
-        CannotStart: a folder holds no pack.
-    """
-    if not folders:
-        return (Path(str(importlib.resources.files("scenes") / "packs" / "gilded_griffin")),)
-    packs: list[Path] = []
-    for folder in map(Path, folders):
-        found = sorted(file.parent for file in folder.glob("*/scene.yaml"))
-        if (folder / "scene.yaml").is_file():
-            found = [folder]
-        if not found:
-            raise CannotStart(f"{folder} is neither a scene pack (no scene.yaml) nor holds any")
-        packs += found
-    return tuple(packs)
 
 
 def user_cache_folder() -> Path:

@@ -38,6 +38,8 @@ class Floor:
     Attributes:
         answer: the turn being spoken.
         state: the NPC's `npc.state`.
+        gone: whether a new version of the scene has no such NPC: it ends its turn, and every line
+            that waits for it gets a turn that fails.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Floor:
         self.answer: Answer | None = None
         self.activity: Activity = "idle"
         self.state = Latest("npc.state", scene, self._describe)
+        self.gone = False
         self._scene = scene
         self._limits = settings.limits
         self._flow = settings.flow
@@ -100,7 +103,7 @@ class Floor:
         try:
             self.dialogue.check(text)
         except EngineError as error:
-            raise _refusal(error) from error
+            raise refusal_of(error) from error
 
     def greet(self, cue: Cue) -> None:
         """Speak a greeting, after what is being said and what waits already."""
@@ -144,6 +147,11 @@ class Floor:
         if answer is not None and not (present and answer.cue.is_heard_in(present)):
             self._stop(answer, Ending("cancelled", "hang_up", 0))
 
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is said and nothing waits."""
+        return self.answer is None and not self._queue
+
     def knows(self, turn: str) -> bool:
         """Whether this turn is being spoken, or lately was."""
         return turn in self._finished or (self.answer is not None and self.answer.turn.id == turn)
@@ -182,7 +190,7 @@ class Floor:
         try:
             answer.ticket = self.dialogue.begin(answer.request, partial(self._on_output, answer))
         except EngineError as error:
-            raise _refusal(error) from error
+            raise refusal_of(error) from error
         if self._on_prompt is not None:
             self._on_prompt(answer.turn.id, answer.ticket)
 
@@ -201,12 +209,14 @@ class Floor:
     def _next(self) -> None:
         while self.answer is None and self._queue:
             answer = self._prepare(self._queue.popleft())
-            if answer.cue.greeting:
+            if answer.cue.greeting and not self.gone:
                 self._open(answer)
                 answer.turn.append(answer.cue.greeting)
                 self._close(answer, Ending("completed", "greeting", 1), None)
                 continue
             try:
+                if self.gone:
+                    raise Refusal(Code.NO_NPC, f"{self.npc} has left")
                 self._begin(answer)
             except Refusal as refusal:
                 self._open(answer)
@@ -290,7 +300,7 @@ class Floor:
         self.answer = None
 
     def _show(self, activity: Activity, attention: str | None) -> None:
-        if (activity, attention) != (self.activity, self._attention):
+        if not self.gone and (activity, attention) != (self.activity, self._attention):
             self.activity, self._attention = activity, attention
             self.state.changed()
 
@@ -298,7 +308,7 @@ class Floor:
         return NpcState(self.npc, rev, self.activity, "neutral", self._attention)
 
 
-def _refusal(error: EngineError) -> Refusal:
+def refusal_of(error: EngineError) -> Refusal:
     """What a client is told when the engine refuses."""
     if isinstance(error, ContextExceeded):
         return Refusal(Code.CONTEXT_EXCEEDED, str(error), limit=error.limit, actual=error.actual)

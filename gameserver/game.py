@@ -22,7 +22,7 @@ from gameserver.protocol import SUBPROTOCOL
 from gameserver.settings import Settings
 from gameserver.tally import Tally
 from gameserver.world import World
-from npc.cast import Cast
+from npc.cast import Cast, OpenScene
 
 _INSPECTED_TURNS = 300
 _SWEEP_S = 1.0
@@ -102,6 +102,10 @@ class GameServer:
         )
         self.port = self._server.sockets[0].getsockname()[1]
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+
+    def adopt(self, scene: OpenScene) -> None:
+        """Let the running scenes of a pack follow a new version of it."""
+        self._world.adopt(scene)
 
     async def drain(self) -> None:
         """Take nobody in any more, end all speech, send everybody away. Idempotent."""

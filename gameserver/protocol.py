@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from collections.abc import Mapping
 from enum import IntEnum, StrEnum
 from typing import Annotated
 
@@ -131,6 +132,10 @@ class Error(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     actual: int | None = None
 
 
+#: A struct, or for payloads whose keys the author of a scene chooses, a mapping.
+Payload = msgspec.Struct | Mapping[str, object]
+
+
 class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What every message to a client is wrapped in; fields are named as on the wire."""
 
@@ -140,7 +145,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ep: int | None = None
     re: int | None = None
     ts: int
-    d: msgspec.Struct
+    d: Payload
 
 
 _encoder = msgspec.json.Encoder()
@@ -148,7 +153,7 @@ _encoder = msgspec.json.Encoder()
 
 def encode(
     t: str,
-    d: msgspec.Struct,
+    d: Payload,
     *,
     st: str | None = None,
     s: int | None = None,

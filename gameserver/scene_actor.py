@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from engine.api import Ticket
+from engine.errors import EngineError
 from gameserver.answer import Cue
 from gameserver.chronicle import read_page
 from gameserver.commands import (
@@ -22,7 +23,7 @@ from gameserver.commands import (
     SceneJoin,
     TurnHeard,
 )
-from gameserver.floor import Floor
+from gameserver.floor import Floor, refusal_of
 from gameserver.messages import (
     Change,
     Gap,
@@ -35,15 +36,17 @@ from gameserver.messages import (
     SayAccepted,
     WorldEvent,
 )
+from gameserver.overheard import Overheard
 from gameserver.protocol import Code, Refusal, new_id, now_ms
 from gameserver.scene_view import view_scene
 from gameserver.settings import Settings
-from gameserver.streams import Stream
+from gameserver.streams import Latest, Stream
 from gameserver.tally import Tally
 from gameserver.wording import clean_line
 from npc.cast import OpenScene
 from npc.dialogue import Line
 from npc.director import choose
+from npc.roster import Npc
 
 if TYPE_CHECKING:
     from gameserver.session import Session
@@ -54,8 +57,8 @@ class SceneActor:
 
     Attributes:
         stream: its public events; the stream's id is the scene's.
-        pack: what is played.
-        floors: its NPCs.
+        pack: what is played, in the version that new turns follow.
+        floors: the NPCs that were needed so far.
         empty_since: monotonic time at which the last one left; None while somebody is there.
     """
 
@@ -72,17 +75,17 @@ class SceneActor:
     ) -> None:
         self.stream = Stream(stream_id, epoch, settings.flow)
         self.pack = pack
-        self.floors = {
-            npc: Floor(
-                pack.dialogue(npc, stream_id),
-                self.stream,
-                settings,
-                tally,
-                cancel=cancel,
-                on_prompt=on_prompt,
-            )
-            for npc in pack.npcs
-        }
+        self.floors: dict[str, Floor] = {}
+        self._new_floor = partial(
+            Floor,
+            scene=self.stream,
+            settings=settings,
+            tally=tally,
+            cancel=cancel,
+            on_prompt=on_prompt,
+        )
+        self._overheard = Overheard(settings.replies.transcript_lines)
+        self._meta = Latest("scene.meta", self.stream, self._describe)
         self.empty_since: float | None = time.monotonic()
         self._limits = settings.limits
         self._members: dict[Session, Role] = {}
@@ -124,6 +127,30 @@ class SceneActor:
         if not self._members:
             self.empty_since = time.monotonic()
 
+    # A new version of the pack
+
+    def adopt(self, pack: OpenScene) -> None:
+        """Follow a new version: open turns end on the old one, lines that wait get the new one.
+
+        Lines that wait for an NPC who is gone get a turn each that fails.
+        """
+        before, self.pack = self.pack, pack
+        for npc, floor in self.floors.items():
+            floor.gone = npc not in pack.npcs
+            if not floor.gone:
+                pack.recast(floor.dialogue)
+        self.forget_gone()
+        if (before.title, before.meta) != (pack.title, pack.meta):
+            self._meta.changed()
+        if [*map(_shown, before.npcs.values())] != [*map(_shown, pack.npcs.values())]:
+            for session in self._members:
+                session.outbox.tell(self._view(session, "scene.snapshot", None))
+
+    def forget_gone(self) -> None:
+        """Let go of NPCs that are no longer in the scene and have ended their last turn."""
+        for npc in [npc for npc, floor in self.floors.items() if floor.gone and floor.quiet]:
+            del self.floors[npc]
+
     def close(self) -> None:
         """The server goes: all turns end, and nothing new begins."""
         for floor in self.floors.values():
@@ -159,7 +186,7 @@ class SceneActor:
         if npc is None:  # a whisper among players
             announce()
             return SayAccepted(msg, 0)
-        floor = self.floors[npc]
+        floor = self._floor(npc)
         floor.check(text)
         line = Line(
             msg, "player", session.player, session.name, npc, text, now_ms(), audience=audience
@@ -172,13 +199,18 @@ class SceneActor:
         """A line the game spoke: the NPC, or all of them, have heard it."""
         self._require_player(session)
         text = clean_line(observe.text, self._limits.say_chars)
-        floors = [self._floor(observe.npc)] if observe.npc else list(self.floors.values())
+        if observe.npc:
+            floors = [self._floor(observe.npc)]
+        else:  # one at least, who can tell whether the line is too long
+            floors = list(self.floors.values()) or [self._floor(next(iter(self.pack.npcs)))]
         who = observe.who or session.player
-        persona = self.pack.npcs.get(who)
-        name = persona.name if persona else self._name_of(who)
+        known = self.pack.npcs.get(who)
+        name = known.name if known else self._name_of(who)
         line = Line(new_id("m"), "observed", who, name, observe.npc or None, text, now_ms())
         for floor in floors:
             floor.check(text)
+        if not observe.npc:
+            self._overheard.hear(line)
         for floor in floors:
             floor.dialogue.hear(line)
 
@@ -252,16 +284,23 @@ class SceneActor:
             raise Refusal(Code.FORBIDDEN, "observers only watch")
 
     def _floor(self, npc: str) -> Floor:
-        floor = self.floors.get(npc)
-        if floor is None:
+        """An NPC of the scene, who exists from the moment somebody needs it."""
+        if npc not in self.pack.npcs:
             raise Refusal(Code.NO_NPC, f"nobody here is called {npc[:64]!r}")
-        return floor
+        if npc not in self.floors:
+            try:
+                dialogue = self.pack.dialogue(npc, self.stream.id)
+            except EngineError as error:
+                raise refusal_of(error) from error
+            self._overheard.tell(dialogue)
+            self.floors[npc] = self._new_floor(dialogue)
+        return self.floors[npc]
 
     def _listeners(self, session: "Session", say: Say) -> frozenset["Session"] | None:
         """The sessions a whisper reaches; None for a line to the whole scene."""
         if not say.to:
             return None
-        players = {name for name in say.to if name not in self.floors}
+        players = {name for name in say.to if name not in self.pack.npcs}
         for player in sorted(players):
             if not self._is_present(player):
                 raise Refusal(Code.BAD_FIELD, f"to: {player} is not here")
@@ -273,9 +312,7 @@ class SceneActor:
         if say.npc:
             return self._floor(say.npc).npc
         if say.to:
-            return next((name for name in say.to if name in self.floors), None)
-        if not self.floors:
-            raise Refusal(Code.NO_NPC, "nobody here can answer")
+            return next((name for name in say.to if name in self.pack.npcs), None)
         return choose(self.pack, text, self._last_addressed.get(session.player))
 
     def _is_present(self, player: str) -> bool:
@@ -292,19 +329,20 @@ class SceneActor:
 
     def _greet(self, session: "Session") -> None:
         """The first NPC that has a greeting speaks it."""
-        for floor in self.floors.values():
+        npc = next((npc.id for npc in self.pack.npcs.values() if npc.greets), None)
+        if npc is not None:
+            floor, player, name = self._floor(npc), session.player, session.name
+            line = Line(new_id("m"), "player", player, name, npc, "", now_ms())
             greeting = floor.dialogue.greeting
-            if greeting:
-                player, name = session.player, session.name
-                line = Line(new_id("m"), "player", player, name, floor.npc, "", now_ms())
-                now = time.monotonic()
-                floor.greet(Cue(line, session, now, (self.stream,), greeting=greeting))
-                return
+            floor.greet(Cue(line, session, time.monotonic(), (self.stream,), greeting=greeting))
 
     def _show_live_turns(self, session: "Session") -> None:
         for floor in self.floors.values():
             if floor.answer is not None and floor.answer.cue.listeners is None:
                 session.outbox.listen(floor.answer.turn, floor.answer.turn.published)
+
+    def _describe(self, rev: int) -> dict[str, object]:
+        return {**self.pack.meta, "title": self.pack.title, "rev": rev}
 
     def _snapshot(self, session: "Session", gap: Gap) -> bytes:
         """What stands in for events that a session has missed."""
@@ -319,7 +357,13 @@ class SceneActor:
             self._members,
             self.floors,
             session.outbox,
+            meta=self._describe(self._meta.rev),
             room=self._limits.out_bytes,
             gap=gap,
             re=re,
         )
+
+
+def _shown(npc: Npc) -> tuple[str, str, str, bool]:
+    """What clients are told of an NPC."""
+    return npc.id, npc.name, npc.role, npc.quest_giver

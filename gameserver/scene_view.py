@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gameserver.floor import Floor
-from gameserver.messages import Gap, NpcView, PlayerView, Role, SceneView, TurnSync
+from gameserver.messages import Activity, Gap, NpcView, PlayerView, Role, SceneView, TurnSync
 from gameserver.outbox import Outbox
 from gameserver.protocol import encode
 from gameserver.streams import Stream
@@ -26,6 +26,7 @@ def view_scene(
     floors: Mapping[str, Floor],
     outbox: Outbox,
     *,
+    meta: Mapping[str, object],
     room: int,
     gap: Gap | None,
     re: int | None,
@@ -36,6 +37,7 @@ def view_scene(
     from there.
 
     Args:
+        meta: the payload of `scene.meta`.
         room: most bytes; text that does not fit follows as `npc.turn.sync`.
         gap: events that it stands in for.
         re: the command it answers.
@@ -44,12 +46,11 @@ def view_scene(
     for member, role in members.items():
         players.setdefault(member.player, PlayerView(member.player, member.name, "present", role))
     npcs = [
-        NpcView(npc.id, npc.name, npc.role, npc.quest_giver, floors[npc.id].activity)
+        NpcView(npc.id, npc.name, npc.role, npc.quest_giver, _activity(floors.get(npc.id)))
         for npc in pack.npcs.values()
     ]
-    meta = {**pack.meta, "title": pack.title, "rev": 0}
     turns: list[TurnSync] = []
-    view = SceneView(list(players.values()), npcs, turns, meta, gap)
+    view = SceneView(list(players.values()), npcs, turns, dict(meta), gap)
     room -= _ENVELOPE_BYTES + len(encode(t, view))
     for floor in floors.values():
         turn = floor.answer.turn if floor.answer is not None else None
@@ -62,3 +63,7 @@ def view_scene(
         else:
             outbox.listen(turn, 0, resync=True)
     return encode(t, view, st=stream.id, s=outbox.position(stream), ep=stream.ep, re=re)
+
+
+def _activity(floor: Floor | None) -> Activity:
+    return "idle" if floor is None else floor.activity

@@ -204,6 +204,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     model: str = "default"
     #: Folders of scene packs; none means the shipped tavern.
     scenes: tuple[str, ...] = ()
+    #: Whether running scenes follow changes of their files by themselves. SIGHUP and `POST /reload`
+    #: on the console make them follow in any case.
+    watch: bool = False
+    #: NPCs of all scenes together whose prompts are computed before players come, and kept; the
+    #: others' when they are first spoken to. Some 150 tokens of KV each, beside the scene's.
+    warm_npcs: Size = 64
     #: Where models are kept; none means a folder of this user.
     data: str | None = None
     limits: Limits = Limits()

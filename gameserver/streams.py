@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from gameserver.protocol import encode
+from gameserver.protocol import Payload, encode
 from gameserver.settings import Flow
 
 if TYPE_CHECKING:
@@ -105,19 +105,24 @@ class Stream:
 
 
 class Latest:
-    """A value of which a lagging client gets only the newest. It is encoded when somebody asks."""
+    """A value of which a lagging client gets only the newest. It is encoded when somebody asks.
 
-    def __init__(self, t: str, stream: Stream, build: Callable[[int], msgspec.Struct]) -> None:
+    Attributes:
+        t, stream: type and place of its messages.
+        rev: how often it has changed.
+    """
+
+    def __init__(self, t: str, stream: Stream, build: Callable[[int], Payload]) -> None:
         """`build` makes the payload with a given `rev`."""
         self.t = t
         self.stream = stream
         self._build = build
-        self._rev = 0
+        self.rev = 0
         self._message: bytes | None = None
 
     def changed(self) -> None:
         """The value has changed: mark it for everybody who listens."""
-        self._rev += 1
+        self.rev += 1
         self._message = None
         for listener in self.stream.listeners:
             listener.mark(self)
@@ -125,6 +130,6 @@ class Latest:
     def message(self) -> bytes:
         """The newest value."""
         if self._message is None:
-            payload = self._build(self._rev)
+            payload = self._build(self.rev)
             self._message = encode(self.t, payload, st=self.stream.id, ep=self.stream.ep)
         return self._message

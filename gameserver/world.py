@@ -9,7 +9,7 @@ from gameserver.protocol import Code, Refusal, now_ms
 from gameserver.scene_actor import SceneActor
 from gameserver.settings import Settings
 from gameserver.tally import Tally
-from npc.cast import Cast
+from npc.cast import Cast, OpenScene
 
 _LONGEST_ID = 64
 
@@ -91,11 +91,21 @@ class World:
         return actor
 
     def forget_idle(self) -> None:
-        """Drop instances that have been empty for long. Call now and then."""
+        """Drop instances that have been empty for long, and NPCs that are no longer part of a
+        scene. Call now and then.
+        """
+        for actor in self.actors.values():
+            actor.forget_gone()
         deadline = time.monotonic() - self._settings.flow.scene_idle_s
         for since, stream_id in self._empty_instances():
             if since < deadline:
                 del self.actors[stream_id]
+
+    def adopt(self, pack: OpenScene) -> None:
+        """Let the running scenes of a pack follow a new version of it."""
+        for actor in self.actors.values():
+            if actor.pack.id == pack.id:
+                actor.adopt(pack)
 
     def close(self) -> None:
         """The server goes: every turn ends."""

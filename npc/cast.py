@@ -1,57 +1,114 @@
 """Everybody who can be spoken to."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.api import AsyncEngine
 from npc.dialogue import Dialogue
-from npc.persona import Persona, load_personas
 from npc.prompt import PromptWriter
+from npc.roster import Roster, load_roster
 from npc.settings import ReplySettings
-from scenes.document import Scalar
-from scenes.library import Library, Progress, WarmScene
-from scenes.pack import load_pack
+from scenes.document import PackError, Scalar
+from scenes.library import Library, OpenPack, Progress
+from scenes.pack import ScenePack, load_pack
+
+#: NPCs whose prefixes are computed before players come, unless settings say otherwise.
+WARM_NPCS = 64
+
+
+class SceneTexts:
+    """What the prefixes of one version of a scene say."""
+
+    def __init__(self, pack: ScenePack, npcs: Roster, writer: PromptWriter) -> None:
+        self._pack = pack
+        self._npcs = npcs
+        self._writer = writer
+
+    def root(self) -> Sequence[int]:
+        """See `scenes.library.Texts`."""
+        return self._writer.scene(self._pack, self._npcs.values())
+
+    def part(self, name: str) -> Sequence[int]:
+        """See `scenes.library.Texts`; parts are named by NPC id."""
+        return self._writer.persona(self._npcs.persona(name))
 
 
 class OpenScene:
-    """A pack that can be played, in any number of running scenes that share its prefixes.
+    """One version of a pack that can be played, in any number of running scenes.
 
     Attributes:
-        id, title, meta, allows_instances, events: as in `ScenePack`.
+        id, title, meta, allows_instances, events, folder: as in `ScenePack`.
         npcs: who is there, by id, in the order of the scene file.
     """
 
     def __init__(
         self,
-        warm: WarmScene,
-        npcs: Mapping[str, Persona],
+        opened: OpenPack,
+        npcs: Roster,
         engine: AsyncEngine,
         writer: PromptWriter,
         replies: ReplySettings,
     ) -> None:
-        self.id = warm.pack.id
-        self.title = warm.pack.title
-        self.meta: Mapping[str, Scalar] = warm.pack.meta
-        self.allows_instances = warm.pack.allows_instances
-        self.events = warm.pack.events
+        pack = opened.pack
+        self.id = pack.id
+        self.title = pack.title
+        self.meta: Mapping[str, Scalar] = pack.meta
+        self.allows_instances = pack.allows_instances
+        self.events = pack.events
+        self.folder = pack.folder
         self.npcs = npcs
-        self._warm = warm
+        self._opened = opened
         self._engine = engine
         self._writer = writer
         self._replies = replies
 
-    def dialogue(self, npc_id: str, stream: str) -> Dialogue:
-        """A fresh dialogue of one NPC in the running scene `stream`."""
-        others = tuple(npc.name for npc in self.npcs.values() if npc.id != npc_id)
+    @property
+    def warmed(self) -> Sequence[str]:
+        """The NPCs whose prefixes are kept computed."""
+        return self._opened.warmed
+
+    def dialogue(self, npc: str, stream: str) -> Dialogue:
+        """A fresh dialogue of one NPC in the running scene `stream`.
+
+        Raises:
+            ContextExceeded: scene and persona are too long for the model.
+        """
+        persona, prefix = self.npcs.persona(npc), self._opened.part(npc)
         return Dialogue(
-            self.npcs[npc_id],
-            self._warm.parts[npc_id],
-            stream,
-            self._engine,
-            self._writer,
-            self._replies,
-            others,
+            persona, prefix, stream, self._engine, self._writer, self._replies, self.npcs.names
         )
+
+    def recast(self, dialogue: Dialogue) -> None:
+        """Let a dialogue that an older version made follow this one from its next turn on."""
+        npc = dialogue.persona.id
+        dialogue.recast(self.npcs.persona(npc), self._opened.part(npc), self.npcs.names)
+
+    def says_the_same(self, pack: ScenePack, npcs: Roster) -> bool:
+        """Whether a pack that was read anew is no different from this version."""
+        mine = self._opened.pack
+        return pack == mine and list(npcs.items()) == list(self.npcs.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What reading a pack again has changed.
+
+    Attributes:
+        scene: its id.
+        what: "unchanged", "changed", or "opened" for one that was not open.
+        added, removed: ids of NPCs.
+        renamed: ids of NPCs with another name.
+        rewritten: ids of NPCs with other words or another kind; their names are as they were.
+    """
+
+    scene: str
+    what: str
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    renamed: tuple[str, ...] = ()
+    rewritten: tuple[str, ...] = ()
 
 
 class Cast:
@@ -59,12 +116,18 @@ class Cast:
 
     Attributes:
         engine: that speaks for everybody.
-        scenes: by pack id.
+        scenes: by pack id, each in its newest version.
     """
 
-    def __init__(self, engine: AsyncEngine, replies: ReplySettings) -> None:
+    def __init__(
+        self, engine: AsyncEngine, replies: ReplySettings, warm_npcs: int = WARM_NPCS
+    ) -> None:
+        """`warm_npcs` is how many NPCs, of all packs together, are kept computed from the start;
+        all others are computed when they are first spoken to.
+        """
         self.engine = engine
         self._replies = replies
+        self._warm_npcs = warm_npcs
         self._writer = PromptWriter(engine.tokenizer, engine.chat)
         self._library = Library(engine)
         self._scenes: dict[str, OpenScene] = {}
@@ -75,7 +138,7 @@ class Cast:
         return self._scenes
 
     async def open(self, folder: Path, progress: Progress | None = None) -> OpenScene:
-        """Read a pack and warm its prefixes; afterwards nobody's first line pays for them.
+        """Read a pack and warm the NPCs that players will need first.
 
         Args:
             progress: told what is being warmed, and how many prefixes of how many are.
@@ -84,19 +147,84 @@ class Cast:
             PackError: the pack is wrong, or its id is taken.
             ContextExceeded, OutOfMemory: it is too long for the model or the cache.
         """
-        pack = load_pack(folder)
-        npcs = load_personas(pack)
-        warm = await self._library.open(
-            pack,
-            self._writer.scene(pack, npcs.values()),
-            {npc.id: self._writer.persona(npc) for npc in npcs.values()},
-            progress,
-        )
-        scene = OpenScene(warm, npcs, self.engine, self._writer, self._replies)
-        self._scenes[scene.id] = scene
-        return scene
+        pack, npcs = await asyncio.to_thread(_read, folder)
+        return await self._open(pack, npcs, progress)
+
+    async def open_all(self, folders: Sequence[Path], progress: Progress) -> None:
+        """Open packs: read them all, then warm. Errors are those of `open`, of the first pack."""
+        read = []
+        for done, folder in enumerate(folders):
+            progress("Reading the scenes", done, len(folders))
+            read.append(await asyncio.to_thread(_read, folder))
+        for pack, npcs in read:
+            await self._open(pack, npcs, progress)
+
+    async def reload(self, folder: Path, swap: Callable[[OpenScene], None]) -> Reloaded:
+        """Read a pack again, and go on with what it says now. Turns that are open end on the
+        version they began with.
+
+        Args:
+            swap: told the new version in the moment from which on it counts.
+
+        Raises:
+            PackError, ContextExceeded, OutOfMemory: the new version cannot be used; the old one
+                stays.
+        """
+        pack, npcs = await asyncio.to_thread(_read, folder)
+        old = next((scene for scene in self._scenes.values() if scene.folder == folder), None)
+        if old is None:
+            scene = await self._open(pack, npcs, None)
+            return Reloaded(scene.id, "opened", added=tuple(npcs))
+        if pack.id != old.id:
+            problem = f"was {old.id!r} when the scene was opened; a running scene keeps its id"
+            raise PackError(pack.file, 0, "id", problem)
+        if old.says_the_same(pack, npcs):
+            return Reloaded(old.id, "unchanged")
+
+        def exchange(opened: OpenPack) -> None:
+            self._scenes[pack.id] = scene = self._scene(opened, npcs)
+            swap(scene)
+
+        texts = SceneTexts(pack, npcs, self._writer)
+        await self._library.replace(pack, texts, self._first(pack.id, npcs), exchange)
+        return _difference(pack.id, old.npcs, npcs)
 
     async def close(self) -> None:
         """Close all packs. Idempotent."""
         self._scenes.clear()
         await self._library.close()
+
+    async def _open(self, pack: ScenePack, npcs: Roster, progress: Progress | None) -> OpenScene:
+        texts = SceneTexts(pack, npcs, self._writer)
+        opened = await self._library.open(pack, texts, self._first(pack.id, npcs), progress)
+        scene = self._scenes[pack.id] = self._scene(opened, npcs)
+        return scene
+
+    def _first(self, scene_id: str, npcs: Roster) -> list[str]:
+        """Whom to keep warm in a scene beside those of the others."""
+        others = (scene for scene in self._scenes.values() if scene.id != scene_id)
+        return npcs.first(max(self._warm_npcs - sum(len(scene.warmed) for scene in others), 0))
+
+    def _scene(self, opened: OpenPack, npcs: Roster) -> OpenScene:
+        return OpenScene(opened, npcs, self.engine, self._writer, self._replies)
+
+
+def _read(folder: Path) -> tuple[ScenePack, Roster]:
+    """A pack and its people. Blocks: run it in a thread."""
+    pack = load_pack(folder)
+    npcs = load_roster(pack)
+    # A large world has many files, and nobody needs their paths any more.
+    return replace(pack, npcs=()), npcs
+
+
+def _difference(scene: str, old: Roster, new: Roster) -> Reloaded:
+    both = [npc for npc in new if npc in old]
+    renamed = tuple(npc for npc in both if new[npc].name != old[npc].name)
+    return Reloaded(
+        scene,
+        "changed",
+        added=tuple(npc for npc in new if npc not in old),
+        removed=tuple(npc for npc in old if npc not in new),
+        renamed=renamed,
+        rewritten=tuple(npc for npc in both if new[npc] != old[npc] and npc not in renamed),
+    )

@@ -58,20 +58,27 @@ class Dialogue:
         Args:
             prefix: scene and persona, warm.
             stream: id of the running scene.
-            others: names of the NPCs around, for whom this one must not speak.
+            others: names of the NPCs around, for whom this one must not speak; its own may be
+                among them.
         """
-        self.persona = persona
-        self.greeting = persona.greeting
-        self._prefix = prefix
+        self.recast(persona, prefix, others)
         self._stream = stream
         self._engine = engine
         self._writer = writer
         self._settings = settings
-        self._others = others
-        self._recall = Recall(persona.examples)
         self._transcript = Transcript(settings.transcript_lines, settings.circles)
         # Where the history of each audience begins, so that it begins there again next time.
         self._begins: OrderedDict[Audience, tuple[int, int]] = OrderedDict()
+
+    def recast(self, persona: Persona, prefix: Prefix, others: tuple[str, ...]) -> None:
+        """Go on as a new version of the same NPC, which remembers what the old one heard. Replies
+        that are being computed end as they began.
+        """
+        self.persona = persona
+        self.greeting = persona.greeting
+        self._prefix = prefix
+        self._others = others
+        self._recall = Recall(persona.examples)
 
     def check(self, text: str) -> None:
         """Raise `ContextExceeded` if a line is too long to be answered."""

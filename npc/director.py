@@ -4,8 +4,6 @@ import re
 from collections.abc import Mapping
 from typing import Protocol
 
-from npc.persona import Persona
-
 _WORD = re.compile(r"\w+")
 #: Parts of names that say nothing by themselves.
 _TITLES = frozenset(
@@ -28,11 +26,20 @@ _TITLES = frozenset(
 )
 
 
+class Named(Protocol):
+    """Somebody who can be called."""
+
+    @property
+    def id(self) -> str: ...  # noqa: D102
+    @property
+    def name(self) -> str: ...  # noqa: D102
+
+
 class Cast(Protocol):
     """Whoever can be chosen from, in the order of the scene file."""
 
     @property
-    def npcs(self) -> Mapping[str, Persona]:
+    def npcs(self) -> Mapping[str, Named]:
         """By id; at least one."""
         ...
 
@@ -44,8 +51,8 @@ def choose(scene: Cast, text: str, last_spoken_to: str | None) -> str:
     words = _words(text)
     named = [
         (at, -len(name), npc)
-        for npc, persona in scene.npcs.items()
-        for name in _names(persona)
+        for npc, named in scene.npcs.items()
+        for name in _names(named)
         if (at := _find(words, name)) is not None
     ]
     if named:  # the earliest; of two that begin there, the longer one
@@ -56,11 +63,11 @@ def choose(scene: Cast, text: str, last_spoken_to: str | None) -> str:
     return next(iter(scene.npcs))
 
 
-def _names(persona: Persona) -> list[list[str]]:
+def _names(npc: Named) -> list[list[str]]:
     """What an NPC may be called, as words: its id, its name, and the parts of that name."""
-    full = _words(persona.name)
+    full = _words(npc.name)
     parts = [[word] for word in full if word not in _TITLES]
-    return [name for name in (_words(persona.id), full, *parts) if name]
+    return [name for name in (_words(npc.id), full, *parts) if name]
 
 
 def _words(text: str) -> list[str]:

@@ -1,5 +1,7 @@
 """Who an NPC is: one YAML file, read and checked."""
 
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,30 +65,28 @@ def load_persona(file: Path) -> Persona:
     return _persona(read_document(file))
 
 
-def load_personas(pack: ScenePack) -> dict[str, Persona]:
-    """The people of a pack by id, in the scene file's order.
+def read_personas(pack: ScenePack) -> Iterator[Persona]:
+    """The people of a pack one by one, in the scene file's order.
 
     Raises:
         PackError: a file is wrong, or two personas share an id or a name.
     """
-    people: dict[str, Persona] = {}
+    taken: set[tuple[str, str]] = set()
     for file in pack.npcs:
         section = read_document(file)
         persona = _persona(section)
-        for field in ("id", "name"):
-            mine: str = getattr(persona, field)
-            for other in people.values():
-                if mine.casefold() == getattr(other, field).casefold():
-                    section.fail(field, f"{mine!r} is the {field} of another NPC of this scene")
-        people[persona.id] = persona
-    return people
+        for field, mine in (("id", persona.id), ("name", persona.name)):
+            if (field, mine.casefold()) in taken:
+                section.fail(field, f"{mine!r} is the {field} of another NPC of this scene")
+            taken.add((field, mine.casefold()))
+        yield persona
 
 
 def _persona(section: Section) -> Persona:
     persona = Persona(
         id=section.id("id"),
         name=section.name("name", MAX_NAME),
-        kind=section.choice("kind", KINDS),
+        kind=sys.intern(section.choice("kind", KINDS)),
         role=section.text("role", MAX_ROLE),
         voice=section.text("voice", MAX_VOICE),
         knows=tuple(fact for _, fact in section.texts("knows", MAX_FACTS, MAX_LINE)),

@@ -15,7 +15,7 @@ nobody can write a line for somebody else.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from engine.chat import ChatFormat, Frame
 from engine.tokenizer import Tokenizer
@@ -49,6 +49,15 @@ class Utterance:
     ids: tuple[int, ...]
 
 
+class Present(Protocol):
+    """Somebody who is in a scene, as others know them."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def role(self) -> str: ...  # noqa: D102
+
+
 class PromptWriter:
     """Writes prompts for one model."""
 
@@ -63,7 +72,7 @@ class PromptWriter:
         #: Tokens of the longest name before a line; a character takes four at most.
         self.name_size = 4 * MAX_SPEAKER + self.length(": ")
 
-    def scene(self, pack: ScenePack, people: Iterable[Persona]) -> list[int]:
+    def scene(self, pack: ScenePack, people: Iterable[Present]) -> list[int]:
         """Tokens of what everybody in a scene knows: the lore, and who is there."""
         present = "; ".join(f"{person.name}, {person.role}" for person in people)
         frame = self._chat.system or self._chat.user

@@ -1,8 +1,8 @@
-"""Which scenes are open, and the prompt prefixes that are kept warm for them."""
+"""Which scenes are open, and the prompt prefixes that are kept for them."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
 
 from engine.api import AsyncEngine
 from engine.prefixes import Prefix
@@ -13,81 +13,161 @@ from scenes.pack import ScenePack
 Progress = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class WarmScene:
-    """A pack whose prefixes are in the engine's cache.
+class Texts(Protocol):
+    """What a scene's prefixes say, as tokens. Asked when a prefix is first needed."""
+
+    def root(self) -> Sequence[int]:
+        """What all parts share."""
+
+    def part(self, name: str) -> Sequence[int]:
+        """What follows it in one part."""
+
+
+class OpenPack:
+    """One version of a pack, and those of its prefixes that were needed so far.
+
+    A part that nobody asked for costs nothing here: no tokens, no node, no block.
 
     Attributes:
         pack: what was opened.
-        root: the prefix all its parts share.
-        parts: prefixes below it by name (one for each NPC).
+        warmed: the parts that are kept computed.
     """
 
-    pack: ScenePack
-    root: Prefix
-    parts: Mapping[str, Prefix]
+    def __init__(self, engine: AsyncEngine, pack: ScenePack, texts: Texts) -> None:
+        self.pack = pack
+        self.warmed: tuple[str, ...] = ()
+        self._engine = engine
+        self._texts = texts
+        self._root: Prefix | None = None
+        self._parts: dict[str, Prefix] = {}
+
+    @property
+    def needed(self) -> Collection[str]:
+        """Parts whose prefixes exist."""
+        return self._parts.keys()
+
+    def part(self, name: str) -> Prefix:
+        """The prefix of one part; it is computed with the first request that has it.
+
+        Raises:
+            ContextExceeded: it is too long for the model.
+        """
+        prefix = self._parts.get(name)
+        if prefix is None:
+            if self._root is None:
+                self._root = self._engine.create_prefix(self._texts.root())
+            prefix = self._engine.create_prefix(self._texts.part(name), self._root)
+            self._parts[name] = prefix
+        return prefix
+
+    async def warm(self, names: Sequence[str], progress: Progress | None = None) -> None:
+        """Compute parts now, and keep them while the pack is open.
+
+        Raises:
+            ContextExceeded, OutOfMemory: they are too long for the model or the cache.
+        """
+        parts = [self.part(name) for name in names]
+        nodes = [self._root, *parts] if self._root is not None and parts else []
+        self.warmed = tuple(names)
+        for done, node in enumerate(nodes):
+            assert node is not None
+            if progress is not None:
+                progress(f"Warming {self.pack.title}", done, len(nodes))
+            await self._engine.warm(node)
+
+    def release(self) -> None:
+        """Give all prefixes back; running requests that use them go on. Idempotent."""
+        for prefix in self._parts.values():
+            self._engine.release_prefix(prefix)
+        if self._root is not None:
+            self._engine.release_prefix(self._root)
+        self._parts, self._root = {}, None
 
 
 class Library:
-    """Holds the prefixes of open scenes, so that no player's first line pays for them.
+    """The open packs, each in its newest version.
 
     Attributes:
-        scenes: by pack id.
+        packs: by id.
     """
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
-        self._scenes: dict[str, WarmScene] = {}
+        self._packs: dict[str, OpenPack] = {}
         self._lock = asyncio.Lock()
 
     @property
-    def scenes(self) -> Mapping[str, WarmScene]:
+    def packs(self) -> Mapping[str, OpenPack]:
         """See the class."""
-        return self._scenes
+        return self._packs
 
     async def open(
         self,
         pack: ScenePack,
-        root_ids: Sequence[int],
-        part_ids: Mapping[str, Sequence[int]],
+        texts: Texts,
+        warm: Sequence[str] = (),
         progress: Progress | None = None,
-    ) -> WarmScene:
-        """Compute a scene's prefixes and keep them. Packs are opened one after another.
-
-        Args:
-            root_ids: tokens of what all parts share.
-            part_ids: tokens that follow them, by part.
+    ) -> OpenPack:
+        """Take a pack in and keep some of its parts warm. Packs are opened one after another.
 
         Raises:
             PackError: another open pack has this id.
-            OutOfMemory: the prefixes do not fit the cache; nothing stays behind.
+            ContextExceeded, OutOfMemory: they do not fit; nothing stays behind.
         """
         async with self._lock:
-            if pack.id in self._scenes:
-                other = self._scenes[pack.id].pack.file
+            if pack.id in self._packs:
+                other = self._packs[pack.id].pack.file
                 raise PackError(pack.file, 0, "id", f"{pack.id!r} is the id of {other} as well")
-            root = self._engine.create_prefix(root_ids)
-            parts: dict[str, Prefix] = {}
+            opened = OpenPack(self._engine, pack, texts)
+            await self._warm(opened, warm, progress)
+            self._packs[pack.id] = opened
+            return opened
+
+    async def replace(
+        self, pack: ScenePack, texts: Texts, warm: Sequence[str], swap: Callable[[OpenPack], None]
+    ) -> OpenPack:
+        """Put a new version in the place of an open one.
+
+        Whatever the old version has in use exists in the new one before anybody sees it, so that
+        the exchange itself cannot fail.
+
+        Args:
+            texts: of the new version; `part` of a name it does not know raises KeyError.
+            swap: called in the moment of the exchange; afterwards the old version's prefixes are
+                given back. Requests that use them go on.
+
+        Raises:
+            ContextExceeded, OutOfMemory: it does not fit; the old version stays.
+        """
+        async with self._lock:
+            old, new = self._packs[pack.id], OpenPack(self._engine, pack, texts)
+            await self._warm(new, warm)
             try:
-                for name, ids in part_ids.items():
-                    parts[name] = self._engine.create_prefix(ids, root)
-                nodes = [root, *parts.values()]
-                for done, node in enumerate(nodes):
-                    if progress is not None:
-                        progress(f"Warming {pack.title}", done, len(nodes))
-                    await self._engine.warm(node)
+                for name in old.needed:
+                    try:
+                        new.part(name)
+                    except KeyError:  # this part is gone
+                        continue
+                swap(new)
             except BaseException:
-                self._release(WarmScene(pack, root, parts))
+                new.release()
                 raise
-            scene = self._scenes[pack.id] = WarmScene(pack, root, parts)
-            return scene
+            self._packs[pack.id] = new
+            old.release()
+            return new
 
     async def close(self) -> None:
-        """Give all prefixes back; running requests that use them go on. Idempotent."""
+        """Close all packs. Idempotent."""
         async with self._lock:
-            while self._scenes:
-                self._release(self._scenes.popitem()[1])
+            while self._packs:
+                self._packs.popitem()[1].release()
 
-    def _release(self, scene: WarmScene) -> None:
-        for prefix in (*scene.parts.values(), scene.root):
-            self._engine.release_prefix(prefix)
+    @staticmethod
+    async def _warm(
+        opened: OpenPack, names: Sequence[str], progress: Progress | None = None
+    ) -> None:
+        try:
+            await opened.warm(names, progress)
+        except BaseException:
+            opened.release()
+            raise

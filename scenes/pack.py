@@ -81,7 +81,7 @@ def _events(scene: Section) -> frozenset[str]:
 
 def _npcs(scene: Section, folder: Path) -> tuple[Path, ...]:
     root = folder.resolve()
-    files: list[Path] = []
+    files: dict[Path, None] = {}
     for at, (line, name) in enumerate(scene.texts("npcs", MAX_NPCS, MAX_META_TEXT)):
         field, path = f"npcs[{at}]", folder / name
         # A pack may come from a stranger: it must not make us read other files of this machine.
@@ -91,7 +91,7 @@ def _npcs(scene: Section, folder: Path) -> tuple[Path, ...]:
             scene.fail(field, f"{name!r} is listed twice", line)
         if not path.is_file():
             scene.fail(field, f"there is no file {name!r} in the pack", line)
-        files.append(path)
+        files[path] = None
     if not files:
         scene.fail("npcs", "a scene needs at least one NPC file")
     return tuple(files)

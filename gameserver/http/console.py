@@ -1,6 +1,7 @@
 """The console port: health, metrics, a look inside for developers, and the playground."""
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Protocol
 
@@ -63,6 +64,9 @@ class Node(Protocol):
     def gauges(self) -> dict[str, float]:
         """All figures by name."""
 
+    async def reload(self) -> Mapping[str, object] | None:
+        """Read the scenes again; what changed and what is wrong, or None before the node is up."""
+
     def playground(self) -> dict[str, object]:
         """What the playground page needs to find the game, once the node is ready."""
 
@@ -89,6 +93,7 @@ class Console:
                 Route("/debug/gauges", self._gauges),
                 Route("/debug/prompts/{turn}", self._prompt),
                 Route("/playground.json", self._playground),
+                Route("/reload", self._reload, methods=["POST"]),
                 Route("/openapi.json", api.document),
                 Mount("/v1", api.app),
                 Mount("/", StaticFiles(directory=STATIC, html=True)),
@@ -123,11 +128,30 @@ class Console:
             return _json({"error": f"no recent turn {turn}"}, 404)
         return _json({"turn": turn, "text": prompt.text, "token_ids": prompt.token_ids})
 
+    async def _reload(self, request: Request) -> Response:
+        if not _from_this_machine(request):
+            return _json({"error": "scenes are reloaded from this machine only"}, 403)
+        report = await self._node.reload()
+        if report is None:
+            return _json({"error": "this node is not ready"}, 503)
+        return _json(report, 422 if report["errors"] else 200)
+
     async def _playground(self, request: Request) -> Response:
         report = self._node.readiness.report()
         if self._node.readiness.ready:
             report |= self._node.playground()
         return _json(report)
+
+
+def _from_this_machine(request: Request) -> bool:
+    """Whether a program or a page of this machine asks, not a web page from elsewhere."""
+    origin = request.headers.get("origin")
+    if origin is not None and origin != f"{request.url.scheme}://{request.headers.get('host')}":
+        return False
+    try:
+        return request.client is not None and ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False
 
 
 class _Headers:

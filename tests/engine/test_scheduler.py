@@ -538,3 +538,22 @@ SchedulerMachine.TestCase.settings = settings(
     max_examples=150, stateful_step_count=40, deadline=None
 )
 TestSchedulerMachine = SchedulerMachine.TestCase
+
+
+def test_a_node_that_everybody_released_is_freed_with_its_last_request() -> None:
+    engine, _, clock = make_engine()
+    scene = engine.create_prefix(SCENE)
+    mira = engine.create_prefix([50, 51, 52], scene)
+    request = engine.submit([60], GREEDY, prefix=mira)
+    engine.step()
+    engine.release_prefix(mira)
+    engine.release_prefix(scene)
+    outputs = finish(engine, clock)
+    assert texts(outputs, request) == expected([*SCENE, 50, 51, 52, 60], 6)
+    gauges = engine.gauges
+    assert gauges["blocks_held"] == 0
+    assert gauges["blocks_free"] + 1 == gauges["blocks_total"], "only the talk may be found again"
+    again = engine.create_prefix(SCENE)
+    engine.submit([61], GREEDY, prefix=again)
+    finish(engine, clock)
+    engine.check()

@@ -10,7 +10,7 @@ import msgspec
 
 from engine.weights.load import Vocabulary
 from gameserver.app import Application
-from gameserver.cli import find_packs
+from gameserver.packs import find_packs
 from gameserver.settings import Settings
 from tests.gameserver.stage import byte_chat, byte_tokenizer
 

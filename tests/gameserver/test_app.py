@@ -1,6 +1,8 @@
 """A node starts in order, says how far it is, and ends in good order."""
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 from unittest import mock
 
@@ -14,6 +16,7 @@ from gameserver.protocol import PATH, SUBPROTOCOL
 from gameserver.visitor import Visitor
 from scenes.pack import PackError
 from tests.gameserver.node import VOCABULARY, node_on_script, running
+from tests.gameserver.stage import until, write_pack
 
 REPLY = "A green light, dear."
 
@@ -102,3 +105,39 @@ async def test_stop_says_goodbye_and_may_be_called_twice(tmp_path: Path) -> None
         await stopping
         assert node.readiness.state == "draining"
         await node.stop()
+
+
+async def test_the_console_reads_scenes_again_for_this_machine_only(tmp_path: Path) -> None:
+    pack = write_pack(tmp_path / "pack")
+    async with (
+        running(node_on_script(tmp_path, [REPLY], packs=(pack,))) as node,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{node.console_port}") as http,
+    ):
+        assert (await http.get("/reload")).status_code == 404, "a link changes nothing"
+        stranger = {"origin": "https://game.example"}
+        assert (await http.post("/reload", headers=stranger)).status_code == 403
+        report = (await http.post("/reload")).json()
+        assert report["scenes"][0]["what"] == "unchanged"
+        (pack / "scene.yaml").write_text("id: inn\ntitle: 7\n")
+        answer = await http.post("/reload")
+        assert answer.status_code == 422
+        (fault,) = answer.json()["errors"]
+        assert (fault["file"], fault["line"]) == (str(pack / "scene.yaml"), 2)
+        assert fault["field"] == "title"
+
+
+async def test_sighup_reads_scenes_again(tmp_path: Path) -> None:
+    pack = write_pack(tmp_path / "pack")
+    node = node_on_script(tmp_path, [REPLY], packs=(pack,))
+    ready = asyncio.Event()
+    with mock.patch("gameserver.app.load_vocabulary", return_value=VOCABULARY):
+        life = asyncio.create_task(node.run(ready.set))
+        await ready.wait()
+        write_pack(tmp_path / "other", title="Another Inn")
+        (tmp_path / "other" / "scene.yaml").replace(pack / "scene.yaml")
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert node.cast is not None
+        cast = node.cast
+        await until(lambda: cast.scenes["inn"].title == "Another Inn")
+        os.kill(os.getpid(), signal.SIGTERM)
+        await life

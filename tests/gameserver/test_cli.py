@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gameserver.cli import CannotStart, cli, find_packs, user_cache_folder
+from gameserver.cli import cli, user_cache_folder
 from gameserver.http.listener import bind
+from gameserver.packs import CannotFind, find_packs
 
 TROUPE = (sys.executable, "-m", "gameserver.cli")
 
@@ -84,7 +85,7 @@ def test_packs_are_found_alone_or_in_a_folder(tmp_path: Path) -> None:
         (tmp_path / name / "scene.yaml").write_text("")
     assert find_packs((str(tmp_path / "inn"),)) == (tmp_path / "inn",)
     assert find_packs((str(tmp_path),)) == (tmp_path / "inn", tmp_path / "mill")
-    with pytest.raises(CannotStart, match=r"scene\.yaml"):
+    with pytest.raises(CannotFind, match=r"scene\.yaml"):
         find_packs((str(tmp_path / "nowhere"),))
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from npc.persona import Example, load_persona, load_personas
+from npc.persona import Example, load_persona, read_personas
 from npc.priority import KINDS, Priorities
 from scenes.pack import PackError, load_pack
 from tests.scenes.packs import HARN, MIRA, write_pack
@@ -21,7 +21,7 @@ def test_a_persona_is_read(tmp_path: Path) -> None:
 
 
 def test_people_of_a_pack_keep_the_order_of_the_scene_file(tmp_path: Path) -> None:
-    people = load_personas(load_pack(write_pack(tmp_path)))
+    people = {p.id: p for p in read_personas(load_pack(write_pack(tmp_path)))}
     assert list(people) == ["mira", "harn"]
     assert people["harn"].quest_giver
     assert (people["harn"].knows, people["harn"].greeting, people["harn"].examples) == ((), "", ())
@@ -66,7 +66,7 @@ def test_two_people_of_a_scene_cannot_be_told_apart_by_case(
 ) -> None:
     pack = load_pack(write_pack(tmp_path, harn=HARN.replace(old, new)))
     with pytest.raises(PackError) as caught:
-        load_personas(pack)
+        list(read_personas(pack))
     assert caught.value.file.name == "harn.yaml"
     assert (caught.value.line, caught.value.field) == (line, field)
 

@@ -15,7 +15,7 @@ from engine.weights.gguf import GGUFCheckpoint
 from engine.weights.load import load_model
 from npc.cast import Cast, OpenScene
 from npc.dialogue import Dialogue, TurnRequest
-from npc.persona import Persona, load_personas
+from npc.persona import Persona, read_personas
 from npc.settings import ReplySettings
 from scenes.pack import ScenePack, load_pack
 from tests.npc.stage import line
@@ -30,7 +30,7 @@ def pack() -> ScenePack:
 
 @pytest.fixture(scope="module")
 def people(pack: ScenePack) -> dict[str, Persona]:
-    return load_personas(pack)
+    return {persona.id: persona for persona in read_personas(pack)}
 
 
 def test_there_is_somebody_for_every_part(people: dict[str, Persona]) -> None:

@@ -1,4 +1,4 @@
-"""A scene is open when all its prefixes are warm; whatever goes wrong, none stays behind."""
+"""Prefixes exist when somebody needs them; whatever goes wrong, none stays behind."""
 
 import asyncio
 from collections import Counter
@@ -12,11 +12,28 @@ import pytest
 from engine.api import AsyncEngine
 from engine.errors import OutOfMemory
 from engine.prefixes import Prefix
-from scenes.library import Library
+from scenes.library import Library, OpenPack
 from scenes.pack import PackError, ScenePack, load_pack
 from tests.scenes.packs import SCENE, write_pack
 
-ROOT, PARTS = [1, 2, 3], {"mira": [4], "harn": [5, 6]}
+PARTS = {"mira": [4], "harn": [5, 6]}
+
+
+class Words:
+    """Tokens of a scene, and a record of which were asked for."""
+
+    def __init__(self, root: Sequence[int] = (1, 2, 3), **parts: list[int]) -> None:
+        self.asked: list[str] = []
+        self._root = root
+        self._parts = parts or PARTS
+
+    def root(self) -> Sequence[int]:
+        self.asked.append("root")
+        return self._root
+
+    def part(self, name: str) -> Sequence[int]:
+        self.asked.append(name)
+        return self._parts[name]
 
 
 @dataclass
@@ -57,22 +74,69 @@ async def test_opening_warms_the_scene_before_its_people_and_tells_how_far_it_is
     pack: ScenePack,
 ) -> None:
     engine, steps = Engine(), []
-    scene = await library(engine).open(pack, ROOT, PARTS, lambda *step: steps.append(step))
+    scene = await library(engine).open(pack, Words(), [*PARTS], lambda *step: steps.append(step))
     assert engine.warmed == [(1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 5, 6)]
-    assert scene.parts["harn"].parent is scene.root
+    assert scene.warmed == ("mira", "harn")
     assert steps == [("Warming The Inn", done, 3) for done in range(3)]
+
+
+async def test_what_nobody_needs_costs_no_tokens_and_no_node(pack: ScenePack) -> None:
+    engine, words = Engine(), Words()
+    scene = await library(engine).open(pack, words)
+    assert not words.asked
+    assert not engine.held
+    harn = scene.part("harn")
+    assert scene.part("harn") is harn
+    assert words.asked == ["root", "harn"]
+    assert harn.all_token_ids() == (1, 2, 3, 5, 6)
+    assert not engine.warmed, "computed with the request that needs it"
 
 
 async def test_closing_gives_every_reference_back_and_may_be_repeated(pack: ScenePack) -> None:
     engine = Engine()
     shelf = library(engine)
-    await shelf.open(pack, ROOT, PARTS)
+    await shelf.open(pack, Words(), ["mira"])
     await shelf.close()
     await shelf.close()
     assert not +engine.held
     assert min(engine.held.values()) == 0
-    assert not shelf.scenes
-    await shelf.open(pack, ROOT, PARTS)
+    assert not shelf.packs
+    await shelf.open(pack, Words(), ["mira"])
+
+
+async def test_a_new_version_has_whatever_the_old_one_had_in_use(pack: ScenePack) -> None:
+    engine = Engine()
+    shelf = library(engine)
+    old = await shelf.open(pack, Words(), ["mira"])
+    old.part("harn")
+    seen: list[OpenPack] = []
+
+    def swap(new: OpenPack) -> None:
+        seen.append(new)
+        assert engine.held[4,] == 2, "the old one is released after the exchange"
+
+    words = Words(mira=[4], finn=[8])
+    new = await shelf.replace(pack, words, ["mira"], swap)
+    assert seen == [new]
+    assert shelf.packs == {"inn": new}
+    assert list(new.needed) == ["mira"], "harn is gone"
+    assert +engine.held == Counter({(1, 2, 3): 1, (4,): 1})
+
+
+@pytest.mark.parametrize("fault", ["warm", "swap"])
+async def test_a_version_that_cannot_be_used_changes_nothing(pack: ScenePack, fault: str) -> None:
+    engine = Engine(fail_at=2 if fault == "warm" else None)
+    shelf = library(engine)
+    old = await shelf.open(pack, Words(), ["mira"])
+    before = engine.held.copy()
+
+    def swap(new: OpenPack) -> None:
+        raise OutOfMemory("too large")
+
+    with pytest.raises(OutOfMemory):
+        await shelf.replace(pack, Words([7], mira=[9]), ["mira"], swap)
+    assert shelf.packs == {"inn": old}
+    assert +engine.held == before
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
@@ -80,15 +144,15 @@ async def test_a_scene_that_does_not_fit_leaves_nothing_behind(pack: ScenePack, 
     engine = Engine(fail_at=at)
     shelf = library(engine)
     with pytest.raises(OutOfMemory):
-        await shelf.open(pack, ROOT, PARTS)
+        await shelf.open(pack, Words(), [*PARTS])
     assert not +engine.held
-    assert not shelf.scenes
+    assert not shelf.packs
 
 
 async def test_giving_up_while_a_scene_warms_leaves_nothing_behind(pack: ScenePack) -> None:
     engine = Engine(stuck_at=1)
     shelf = library(engine)
-    opening = asyncio.create_task(shelf.open(pack, ROOT, PARTS))
+    opening = asyncio.create_task(shelf.open(pack, Words(), [*PARTS]))
     await asyncio.sleep(0.01)
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -103,7 +167,9 @@ async def test_two_packs_with_one_id_are_refused_even_at_the_same_time(
     shelf = library(engine)
     other = load_pack(write_pack(tmp_path / "other", SCENE.replace("The Inn", "Another")))
     done = await asyncio.gather(
-        shelf.open(pack, ROOT, PARTS), shelf.open(other, [9], {}), return_exceptions=True
+        shelf.open(pack, Words(), [*PARTS]),
+        shelf.open(other, Words([9]), ["mira"]),
+        return_exceptions=True,
     )
     assert isinstance(done[1], PackError)
     assert done[1].field == "id"

@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from gameserver.app import Application
-from gameserver.cli import find_packs
+from gameserver.packs import find_packs
 from gameserver.settings import Settings
 from tests.gameserver.player import Player
 

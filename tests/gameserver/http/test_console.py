@@ -33,6 +33,9 @@ class FakeNode:
     def gauges(self) -> dict[str, float]:
         return self.figures
 
+    async def reload(self) -> Mapping[str, object] | None:
+        return None
+
     def playground(self) -> dict[str, object]:
         return {"game": {"port": 1234, "path": "/v1/ws"}}
 
