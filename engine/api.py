@@ -9,6 +9,7 @@ from functools import partial
 from engine.build import build_engine, kv_summary
 from engine.config import EngineConfig
 from engine.errors import EngineStopped, OutOfMemory
+from engine.grammar import Grammar
 from engine.outputs import RequestOutput, Usage
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
@@ -126,6 +127,17 @@ class AsyncEngine:
         self._wake.set()
         await ready
 
+    async def prepare(self, grammar: Grammar) -> None:
+        """Compile a grammar beside the event loop, so that `submit` need not wait for it.
+
+        `stream` does this by itself.
+
+        Raises:
+            InvalidRequest: it cannot be compiled within the bounds, or no text matches it.
+        """
+        await asyncio.wrap_future(self._engine.grammars.compile(grammar))
+        self._engine.grammars.check(grammar)
+
     def submit(
         self,
         prompt_ids: Sequence[int],
@@ -139,6 +151,8 @@ class AsyncEngine:
         sibling: Ticket | None = None,
     ) -> Ticket:
         """Queue a request.
+
+        A grammar that was not prepared is compiled first, which may take some hundred milliseconds.
 
         Args:
             prompt_ids: own tokens, following `prefix`; at least one.
@@ -185,6 +199,8 @@ class AsyncEngine:
         shares: tuple[str, ...] = (),
     ) -> AsyncIterator[RequestOutput]:
         """The outputs of one request as they come; leaving the iteration cancels it."""
+        if params.grammar is not None:
+            await self.prepare(params.grammar)
         outputs: asyncio.Queue[RequestOutput] = asyncio.Queue()
         ticket = self.submit(
             prompt_ids,

@@ -26,6 +26,7 @@ class Completion:
         finish_reason: "stop", "length" or "failed".
         usage: token counts and times.
         logprobs: for each token, log-probabilities by token id, if asked for.
+        complete: with a grammar, whether the text is a whole text of it; see `RequestOutput`.
     """
 
     prompt: int
@@ -35,6 +36,7 @@ class Completion:
     finish_reason: FinishReason
     usage: Usage
     logprobs: tuple[dict[int, float], ...] | None
+    complete: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,4 +172,5 @@ def _completion(prompt: int, sample: int, outputs: list[RequestOutput]) -> Compl
         last.finish,
         last.usage,
         tuple(step for steps in reported for step in steps) if reported else None,
+        last.complete,
     )

@@ -11,6 +11,7 @@ from functools import partial
 
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
+from engine.decoding.compiler import GrammarCompiler
 from engine.decoding.penalties import LogitChanges
 from engine.decoding.sampling import Sampled
 from engine.decoding.text import TextStream
@@ -40,6 +41,7 @@ class Engine:
 
     Attributes:
         max_model_len: most tokens of prefix, prompt and output together.
+        grammars: compiles what requests are to be held to.
         gauges: the latest snapshot, see `Stats.snapshot`.
     """
 
@@ -62,6 +64,7 @@ class Engine:
         self._stats = Stats()
         self._inbox: deque[Callable[[], None]] = deque()
         self._ids = itertools.count()
+        self.grammars = GrammarCompiler(tokenizer)
         self._outputs: list[RequestOutput] = []
         self._cancelled: list[Request] = []
         self._snapshot_due = 0.0
@@ -126,6 +129,7 @@ class Engine:
         except EngineError:
             self._stats.refused += 1
             raise
+        constraint = self.grammars.constrain(params)
         request = Request(
             next(self._ids),
             ids,
@@ -135,9 +139,10 @@ class Engine:
             salt=salt,
             shares=shares,
             seed=secrets.randbits(62) if params.seed is None else params.seed,
-            text=TextStream(self._tokenizer, params, self._tokenizer.eos_ids),
+            text=TextStream(self._tokenizer, params, self._tokenizer.eos_ids, constraint),
             arrived=self._clock(),
             changes=self._changes(ids, params, prefix),
+            constraint=constraint,
             sibling=sibling,
         )
         self._inbox.append(partial(self._scheduler.add, request))
@@ -167,7 +172,7 @@ class Engine:
         if own + chain > self._pool.size:
             raise ContextExceeded(self._pool.size, own + chain, "prompt + max_tokens in blocks")
         if params.grammar is not None:
-            raise InvalidRequest("grammar cannot be followed yet")
+            self.grammars.check(params.grammar)
         for token in params.logit_bias:
             if not 0 <= token < self._tokenizer.vocab_size:
                 raise InvalidRequest(f"logit_bias names {token}, which is no token id")
@@ -246,6 +251,11 @@ class Engine:
         request.tokens.append(token)
         if request.changes is not None:
             request.changes.push(token)
+        if request.constraint is not None:
+            request.constraint.push(token)
+            if request.constraint.error is not None:
+                self._end(request, "failed", request.constraint.error)
+                return
         if request.first_token_at is None:
             request.first_token_at = now
         released = request.text.push(token)
@@ -253,8 +263,10 @@ class Engine:
         output = RequestOutput(request.id, released.text, (token,), logprobs=logprobs)
         if released.finish is not None:
             self._end(request, released.finish, last=output)
-        else:
-            self._outputs.append(output)
+            return
+        self._outputs.append(output)
+        if request.constraint is not None:
+            request.constraint.begin_mask()
 
     def _end(
         self,
@@ -270,7 +282,13 @@ class Engine:
         self._scheduler.finish(request)
         self._stats.finished(reason, usage)
         last = last or RequestOutput(request.id, "", ())
-        self._outputs.append(replace(last, finish=reason, usage=usage, error=error))
+        complete = None
+        if request.constraint is not None:
+            # A reply that ends by itself is whole; one cut at its length may happen to be.
+            complete = reason == "stop" or (reason == "length" and request.constraint.accepts)
+        self._outputs.append(
+            replace(last, finish=reason, usage=usage, error=error, complete=complete)
+        )
 
     def _refuse(self, reader: Reader, error: OutOfMemory) -> None:
         if isinstance(reader, Request):

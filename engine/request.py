@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable
 
 from engine.blocks import Key
+from engine.decoding.constraint import Constraint
 from engine.decoding.penalties import LogitChanges
 from engine.decoding.text import TextStream
 from engine.errors import OutOfMemory
@@ -36,6 +37,7 @@ class Request:
         hit: own prompt tokens that were found in the cache at admission.
         seed: key of this request's noise, see `engine.decoding.sampling`.
         changes: what its parameters change about logits, if anything.
+        constraint: what holds it to its grammar, if it has one.
         sibling: another sample of the same prompt, whose KV it takes over instead of computing it.
     """
 
@@ -53,6 +55,7 @@ class Request:
         text: TextStream,
         arrived: float,
         changes: LogitChanges | None = None,
+        constraint: Constraint | None = None,
         sibling: "Request | None" = None,
     ) -> None:
         self.id = request_id
@@ -65,6 +68,7 @@ class Request:
         self.text = text
         self.arrived = arrived
         self.changes = changes
+        self.constraint = constraint
         self.sibling = sibling
         self.chain = prefix.chain() if prefix else []
         self.base = prefix.total if prefix else 0

@@ -86,4 +86,4 @@ def sample_spec(share: SequenceStep) -> SampleSpec:
     request = share.owner
     assert isinstance(request, Request)
     position = request.base + len(request.tokens)
-    return SampleSpec(request.params, request.seed, position, request.changes)
+    return SampleSpec(request.params, request.seed, position, request.changes, request.constraint)

@@ -80,6 +80,10 @@ class Tokenizer:
         """How the vocabulary spells a token; "" for None and for ids it does not have."""
         return "" if index is None else self._control.id_to_token(index) or ""
 
+    def serialized(self) -> str:
+        """The whole vocabulary as the text of a `tokenizer.json`."""
+        return self._control.to_str()
+
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> "Tokenizer":
         """The tokenizer described by a GGUF file's metadata.

@@ -1,6 +1,7 @@
 """Tokens to text, one at a time, whole characters only."""
 
-from collections.abc import Sequence
+import codecs
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 _REPLACEMENT = "\ufffd"
@@ -50,3 +51,18 @@ class Detokenizer:
         if new:
             self._shown = text
         return new.replace(_REPLACEMENT, "")
+
+
+class ByteDetokenizer:
+    """Text of a growing list of tokens that are known by their bytes.
+
+    For replies with a grammar: their text must be, to the character, what the grammar has read.
+    """
+
+    def __init__(self, spell: Callable[[int], bytes]) -> None:
+        self._spell = spell
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        """Take in one token; return the text that is certain now, perhaps none."""
+        return self._decoder.decode(self._spell(token))

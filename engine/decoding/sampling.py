@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from engine.decoding.constraint import Constraint
 from engine.decoding.penalties import LogitChanges
 from engine.params import SamplingParams
 
@@ -30,12 +31,14 @@ class SampleSpec:
         seed: of the request's noise.
         position: of the token to be drawn; the noise's counter.
         changes: penalties and bans, if the parameters ask for any.
+        constraint: what a grammar allows, if there is one.
     """
 
     params: SamplingParams
     seed: int
     position: int
     changes: LogitChanges | None = None
+    constraint: Constraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,12 @@ def sample(logits: torch.Tensor, specs: Sequence[SampleSpec]) -> list[Sampled]:
     rows = logits.numpy()
     reported = [_logarithms(row) for row, spec in zip(rows, specs, strict=True) if _asks(spec)]
     for row, spec in zip(rows, specs, strict=True):
-        if spec.changes is not None:
+        if spec.constraint is not None:
+            unchanged = row.copy()
+            if spec.changes is not None:
+                spec.changes.apply(row)
+            spec.constraint.restrict(row, unchanged)
+        elif spec.changes is not None:
             spec.changes.apply(row)
     best = logits.argmax(dim=-1).tolist()
     logarithms = iter(reported)

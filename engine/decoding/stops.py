@@ -1,32 +1,53 @@
 """Where a text ends: stop strings, and the end of a sentence."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 _SENTENCE_END = re.compile(r"""[.!?…]["'”’)*\]]*(?=\s)|[。！？][」』”’]*""")
 _ABBREVIATION = re.compile(r"(?:\b(?:Mr|Mrs|Ms|Dr|St|Sr|Jr|No|vs|etc)|\b[A-Z])\.$")
 
 
+#: Whether a stream is whole after some text that follows what was shown.
+Whole = Callable[[str], bool]
+
+
+def always(text: str) -> bool:
+    """Free text is whole wherever it ends."""
+    return True
+
+
 class StopStrings:
     """Cuts a stream before the first stop string and never lets a part of one out.
 
-    A tail that may still become a stop string is held back until it is decided.
+    A tail that may still become a stop string is held back until it is decided. Stop strings before
+    which the stream is not whole are text like any other.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], whole: Whole = always) -> None:
         self._stops = tuple(stops)
+        self._whole = whole
         self._held = ""
 
     def push(self, text: str) -> tuple[str, bool]:
         """Take in new text; return (text that may be shown, whether a stop string was met)."""
         text = self._held + text
-        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
-        if found:
-            self._held = ""
-            return text[: min(found)], True
+        for at in self._found(text):
+            if self._whole(text[:at]):
+                self._held = ""
+                return text[:at], True
         keep = max((_overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep], False
+
+    def _found(self, text: str) -> list[int]:
+        """Where stop strings begin, in order."""
+        places: set[int] = set()
+        for stop in self._stops:
+            at = text.find(stop)
+            while at >= 0:
+                places.add(at)
+                at = text.find(stop, at + 1)
+        return sorted(places)
 
     def flush(self) -> str:
         """The text held back, now that no more will come."""
@@ -41,7 +62,8 @@ class SentenceEnd:
     is only known with the next token, hence the one-token delay.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, whole: Whole = always) -> None:
+        self._whole = whole
         self._tail = ""  # shown text since the last white space: what a terminator may hang on
 
     def push(self, text: str, may_end: bool) -> tuple[str, bool]:
@@ -50,7 +72,9 @@ class SentenceEnd:
         if may_end:
             for match in _SENTENCE_END.finditer(joined):
                 end = match.end()
-                if end >= len(self._tail) and not _ABBREVIATION.search(joined[:end]):
+                if end < len(self._tail) or _ABBREVIATION.search(joined[:end]):
+                    continue
+                if self._whole(joined[len(self._tail) : end]):
                     return joined[len(self._tail) : end], True
         self._tail = re.split(r"\s", joined)[-1]
         return text, False

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from engine.decoding.detokenize import Decodes, Detokenizer
+from engine.decoding.constraint import Constraint
+from engine.decoding.detokenize import ByteDetokenizer, Decodes, Detokenizer
 from engine.decoding.stops import SentenceEnd, StopStrings
 from engine.outputs import FinishReason
 from engine.params import SamplingParams
@@ -21,14 +22,32 @@ class TextStream:
 
     Held back are incomplete characters and tails that may begin a stop string. At the end what was
     held back for a stop string that did not come is released; half a character never is.
+
+    With a grammar a reply ends where that has no continuation. An end-of-sequence token always ends
+    it, because none is drawn before the text is whole; stop strings and sentences end it only where
+    what was released is a whole text of the grammar.
     """
 
-    def __init__(self, tokenizer: Decodes, params: SamplingParams, eos_ids: frozenset[int]) -> None:
+    def __init__(
+        self,
+        tokenizer: Decodes,
+        params: SamplingParams,
+        eos_ids: frozenset[int],
+        constraint: Constraint | None = None,
+    ) -> None:
         self._params = params
-        self._eos_ids = frozenset() if params.ignore_eos else eos_ids
-        self._detokenizer = Detokenizer(tokenizer)
-        self._stops = StopStrings(params.stop)
-        self._sentence = SentenceEnd()
+        self._constraint = constraint
+        self._detokenizer: Detokenizer | ByteDetokenizer
+        if constraint is None:
+            self._eos_ids = frozenset() if params.ignore_eos else eos_ids
+            self._detokenizer = Detokenizer(tokenizer)
+            self._stops, self._sentence = StopStrings(params.stop), SentenceEnd()
+        else:
+            self._eos_ids = eos_ids
+            self._detokenizer = ByteDetokenizer(constraint.spell)
+            self._stops = StopStrings(params.stop, self._whole)
+            self._sentence = SentenceEnd(self._whole)
+        self._released = ""  # with a grammar: all text so far
         self._count = 0
 
     def push(self, token: int) -> Released:
@@ -43,6 +62,14 @@ class TextStream:
         text, ended = self._sentence.push(text, after is not None and self._count > after)
         if stopped or ended:
             return Released(text, "stop")
+        if self._constraint is not None:
+            self._released += text
+            if self._constraint.finished:
+                return Released(text + self._stops.flush(), "stop")
         if self._count >= self._params.max_tokens:
             return Released(text + self._stops.flush(), "length")
         return Released(text)
+
+    def _whole(self, text: str) -> bool:
+        """Whether the reply, cut after `text`, is a whole text of its grammar."""
+        return self._constraint is not None and self._constraint.is_whole(self._released + text)

@@ -35,6 +35,7 @@ class Drawing:
         """Whether the request's tokens are drawn on the host."""
         return (
             request.params.logprobs is not None
+            or request.constraint is not None
             or (request.changes is not None and not _only_repetition(request))
             or request in self._crowded_out
         )
