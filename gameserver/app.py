@@ -257,6 +257,7 @@ class Application:
             progress=self._loading,
             threads=config.threads,
             device=config.device,
+            max_len=config.max_model_len,
         )
 
     def _loading(self, stage: str, done: int, total: int) -> None:
