@@ -8,6 +8,9 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
+#: Linux drops a connection whose client takes nothing for so long, and with it what was written.
+_STALL_MS = 60_000
+
 
 class PortTaken(OSError):
     """A port cannot be listened on; the message names it and what to do."""
@@ -45,6 +48,8 @@ class Listener:
     def __init__(self, app: ASGIApp, sock: socket.socket) -> None:
         self.port: int = sock.getsockname()[1]
         self._socket = sock
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # accepted sockets inherit it
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALL_MS)
         self._server = _Server(
             uvicorn.Config(
                 app,

@@ -12,20 +12,22 @@ class ApiTally(Collector):
 
     Attributes:
         open: requests being answered.
+        lost_answers: how many did not reach their end, by reason: "gone" (the client), "error" (in
+            mid-stream).
     """
 
     def __init__(self) -> None:
         self.open = 0
         self._requests: Counter[tuple[str, str]] = Counter()
-        self._lost: Counter[str] = Counter()
+        self.lost_answers: Counter[str] = Counter()
 
     def answered(self, route: str, status: int) -> None:
         """A request was answered; `route` is one of the paths we serve, or "other"."""
         self._requests[route, f"{status // 100}xx"] += 1
 
     def lost(self, reason: str) -> None:
-        """An answer did not reach its end: "gone" (the client) or "error" (in mid-stream)."""
-        self._lost[reason] += 1
+        """An answer did not reach its end; see `lost_answers`."""
+        self.lost_answers[reason] += 1
 
     def collect(self) -> Iterable[Metric]:
         """The counters in Prometheus' form."""
@@ -37,7 +39,7 @@ class ApiTally(Collector):
         lost = CounterMetricFamily(
             "troupe_http_answers_lost", "answers that did not reach their end", labels=["reason"]
         )
-        for reason, count in self._lost.items():
+        for reason, count in self.lost_answers.items():
             lost.add_metric([reason], count)
         yield requests
         yield lost
