@@ -8,9 +8,8 @@ from engine.config import EngineConfig
 from engine.errors import OutOfMemory
 from engine.kv.cache import KVCache
 from engine.loop import Engine
-from engine.models.decoder import Decoder
 from engine.overlap import OverlapEngine
-from engine.runner import ModelRunner
+from engine.runner import HostDecoder, ModelRunner
 from engine.scripted import ScriptedModel, ScriptedRunner
 from engine.weights.load import LoadedModel
 
@@ -37,7 +36,7 @@ def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> En
         torch.set_num_threads(config.threads)
     shape = model.config
     length = min(config.max_model_len or shape.max_len, shape.max_len)
-    if not isinstance(model.decoder, Decoder):
+    if not isinstance(model.decoder, HostDecoder):
         # Imported here: it needs Triton, which need not be installed.
         from engine.device.build import build_runner
 
@@ -61,7 +60,7 @@ def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> En
         shape.layers, shape.kv_heads, shape.head_dim, blocks, size, dtype, torch.device("cpu")
     )
     return Engine(
-        ModelRunner(model.decoder, cache, size),
+        ModelRunner(model.decoder, cache),
         model.tokenizer,
         BlockPool(blocks, size),
         length,

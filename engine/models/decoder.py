@@ -1,5 +1,6 @@
 """The one hand-written decoder: Llama and the families that grew from it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -8,7 +9,8 @@ import torch
 from engine.errors import ModelError
 from engine.kv.cache import KVCache
 from engine.models.config import ModelConfig
-from engine.plan import ForwardBatch
+from engine.models.layout import lay_out
+from engine.plan import ForwardBatch, SequenceStep
 from kernels.cpu.attention import PagedAttention
 from kernels.cpu.int8 import Int8Gate, Int8Linear
 from kernels.cpu.linear import PackedGate, PackedLinear
@@ -34,13 +36,13 @@ class _Layer:
     q_norm: torch.Tensor | None  # Qwen 3 normalises each head of Q and K
     k_norm: torch.Tensor | None
     output: Linear
+    attended_norm: torch.Tensor | None  # Gemma 2 normalises what attention adds, too
     ffn_norm: torch.Tensor
     gate: Gate
-    attended_norm: torch.Tensor | None  # Gemma 2 normalises what attention adds, too
     down: Linear
-
-
     down_norm: torch.Tensor | None
+
+
 class Decoder:
     """Turns token rows into logits, over a paged cache.
 
@@ -100,6 +102,10 @@ class Decoder:
         head = weights.linear([table], config.vocab_size, config.hidden)
         return cls(config, embedding, tuple(layers), norm, head)
 
+    def compute(self, sequences: Sequence[SequenceStep], cache: KVCache) -> torch.Tensor:
+        """See `engine.runner.HostDecoder.compute`."""
+        return self.forward(lay_out(sequences, cache.block_size), cache)
+
     @torch.inference_mode()
     def forward(self, batch: ForwardBatch, cache: KVCache) -> torch.Tensor:
         """Store the batch's KV in `cache` and compute logits.
@@ -121,21 +127,21 @@ class Decoder:
             for turn, (cos, sin) in self._tables.items()
         }
         x = self._embedding[batch.tokens]  # [rows, hidden]
-        for number, layer in enumerate(self._layers):
-            keys, values = cache.keys[number], cache.values[number]
-            qkv = layer.qkv(rms_norm(x, layer.attention_norm, eps)).view(rows, -1, dim)
-            if layer.q_norm is not None and layer.k_norm is not None:
-                q = rms_norm(qkv[:, :heads], layer.q_norm, eps)
-                k = rms_norm(qkv[:, heads : heads + kv_heads], layer.k_norm, eps)
         if config.embedding_scale != 1:
             x = x * config.embedding_scale
-                qk = torch.cat((q, k), 1)
-            else:
+        for number, layer in enumerate(self._layers):
+            keys, values = cache.keys[number], cache.values[number]
             window = config.window(number)
             window = window if window < longest else 0  # one plan for all that see everything
             attention = attentions.get(window)
             if attention is None:
                 attention = attentions[window] = self._attention(batch, cache, window)
+            qkv = layer.qkv(rms_norm(x, layer.attention_norm, eps)).view(rows, -1, dim)
+            if layer.q_norm is not None and layer.k_norm is not None:
+                q = rms_norm(qkv[:, :heads], layer.q_norm, eps)
+                k = rms_norm(qkv[:, heads : heads + kv_heads], layer.k_norm, eps)
+                qk = torch.cat((q, k), 1)
+            else:
                 qk = qkv[:, : heads + kv_heads]
             if turn := self._turns[number]:
                 qk = rope(qk, *rotations[turn])
@@ -199,14 +205,14 @@ class _Weights:
         inner = config.heads * config.head_dim
         q_norm, k_norm = (f"{prefix}.self_attn.{side}_norm.weight" for side in "qk")
         normed = q_norm in self._checkpoint
+        # The same name stands for another norm in models that have more of them.
+        after = f"{prefix}.post_attention_layernorm.weight"
         return _Layer(
             attention_norm=self.tensor(f"{prefix}.input_layernorm.weight", config.hidden),
             qkv=self.linear(
                 [f"{prefix}.self_attn.{part}_proj" for part in "qkv"],
                 inner + 2 * config.kv_heads * config.head_dim,
                 config.hidden,
-        # The same name stands for another norm in models that have more of them.
-        after = f"{prefix}.post_attention_layernorm.weight"
             ),
             q_norm=self.tensor(q_norm, config.head_dim) if normed else None,
             k_norm=self.tensor(k_norm, config.head_dim) if normed else None,
@@ -222,18 +228,19 @@ class _Weights:
                 config.hidden,
             ),
             down=self.linear([f"{prefix}.mlp.down_proj"], config.hidden, config.ffn),
+            down_norm=self.tensor(f"{prefix}.post_feedforward_layernorm.weight", config.hidden)
+            if config.post_norms
+            else None,
         )
 
     def linear(self, names: list[str], rows: int, columns: int) -> Linear:
         """The projections `names`, stacked: [rows, columns] together."""
         stacked = self._stacked(names, rows, columns)
         return Int8Linear(*stacked) if self._numerics == "fast" else PackedLinear(*stacked)
-            down_norm=self.tensor(f"{prefix}.post_feedforward_layernorm.weight", config.hidden)
-            if config.post_norms
-            else None,
 
     def gate(self, names: list[str], rows: int, columns: int) -> Gate:
         """Gate and up projection, stacked: [rows, columns] together."""
+        activation = self._checkpoint.config.activation
         stacked = self._stacked(names, rows, columns)
         if self._numerics == "fast" and activation == "silu":
             return Int8Gate(*stacked)
@@ -242,7 +249,6 @@ class _Weights:
     def _stacked(
         self, names: list[str], rows: int, columns: int
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        activation = self._checkpoint.config.activation
         """Weights one below the other, and biases where the model has them."""
         weight = torch.cat([self._checkpoint.tensor(f"{name}.weight") for name in names])
         self._check(" + ".join(f"{name}.weight" for name in names), weight, (rows, columns))

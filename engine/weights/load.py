@@ -1,5 +1,6 @@
 """From a model's name to a model that can speak."""
 
+import importlib.util
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from kernels.cpu import int8
 
 if TYPE_CHECKING:
     from engine.models.device_decoder import DeviceDecoder
+    from engine.native.decoder import NativeDecoder
 
 _log = logging.getLogger("troupe.engine")
 
@@ -40,7 +42,7 @@ class LoadedModel:
 
     name: str
     config: ModelConfig
-    decoder: "Decoder | DeviceDecoder"
+    decoder: "Decoder | DeviceDecoder | NativeDecoder"
     tokenizer: Tokenizer
     chat: ChatFormat
 
@@ -53,8 +55,8 @@ def load_model(
     progress: Progress | None = None,
     threads: int | None = None,
     device: DeviceSetting = "cpu",
-) -> LoadedModel:
     max_len: int | None = None,
+) -> LoadedModel:
     """Load a model.
 
     Args:
@@ -65,8 +67,8 @@ def load_model(
             much.
         threads: of the forward pass; None leaves torch's number.
         device: where the model is to run.
-
         max_len: most tokens of a context, if less than the model can have.
+
     Raises:
         ModelError: it cannot be found, fetched or understood; the message says what to do.
     """
@@ -75,7 +77,7 @@ def load_model(
     checkpoint = open_checkpoint(spec, data_dir=data_dir, progress=progress)
     checkpoint.config = checkpoint.config.within(max_len)
     vocabulary = _vocabulary(checkpoint)
-    decoder = _decoder(checkpoint, numerics, choose_device(device), progress)
+    decoder = _decoder(checkpoint, numerics, choose_device(device), progress, threads)
     if unread := checkpoint.unread():
         raise ModelError(
             f"{checkpoint.source} has tensors that models of its type do not have, or that are not "
@@ -91,8 +93,16 @@ def _decoder(
     numerics: Numerics,
     device: torch.device,
     progress: Progress | None,
-) -> "Decoder | DeviceDecoder":
+    threads: int | None,
+) -> "Decoder | DeviceDecoder | NativeDecoder":
     if device.type == "cpu":
+        if numerics == "fast" and importlib.util.find_spec("numba"):
+            # Imported here: it takes a second, and only this needs it.
+            from engine.native.decoder import NativeDecoder
+
+            if not (why := NativeDecoder.refuses(checkpoint)):
+                return NativeDecoder.load(checkpoint, progress, threads)
+            _log.info("not compiled for this machine, which would be faster: %s", why)
         if numerics == "fast" and not int8.available():
             _log.info("this processor has no 8-bit products worth using: computing in float32")
             numerics = "exact"

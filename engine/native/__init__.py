@@ -1,0 +1,1 @@
+"""The engine's fast path on a CPU: a forward pass compiled for this machine."""

@@ -1,0 +1,200 @@
+"""The decoder for 8-bit numerics: weights laid out for the compiled pass, and who runs it."""
+
+import math
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from engine.errors import ModelError
+from engine.kv.cache import KVCache
+from engine.models.config import ModelConfig
+from engine.native.layout import lay_out
+from engine.plan import SequenceStep
+from kernels.cpu.native.attending import BLOCK
+from kernels.cpu.native.forward import Floats, Room, Shape, Weights, forward, make_room
+from kernels.cpu.native.matrix import Matrix
+from kernels.cpu.native.vectors import LANES, has
+from kernels.reference import rope_tables
+
+if TYPE_CHECKING:
+    from engine.weights.checkpoint import Checkpoint
+    from engine.weights.fetch import Progress
+
+
+#: What a model may have beyond a Llama.
+_EXTRAS = {"rope_scale", "unrotated_layers", "embedding_scale", "score_scale"}
+
+#: Projections whose biases are not computed.
+_UNBIASED = ("self_attn.o", "mlp.gate", "mlp.up", "mlp.down")
+
+
+class NativeDecoder:
+    """Turns a step's sequences into logits.
+
+    A row's logits are the same to the bit whatever else is in the step, however its prompt was cut
+    into steps, and wherever its KV lies.
+
+    Attributes:
+        config: the model's shape.
+        kv_dtype: what the cache must store.
+    """
+
+    kv_dtype = torch.bfloat16
+
+    def __init__(self, config: ModelConfig, weights: Weights, threads: int | None) -> None:
+        self.config = config
+        self.threads = threads or len(os.sched_getaffinity(0))
+        self._weights = weights
+        score_scale = config.head_dim**-0.5 if config.score_scale is None else config.score_scale
+        self._shape = Shape(
+            config.heads,
+            config.kv_heads,
+            config.head_dim,
+            config.ffn,
+            np.float32(config.norm_eps),
+            np.float32(score_scale * math.log2(math.e)),
+            np.float32(config.embedding_scale),
+        )
+        cos, sin = rope_tables(config.rope_frequencies, config.max_len, config.rope_scale)
+        pairs = len(config.rope_frequencies)
+        self._cos: Floats = np.ascontiguousarray(cos[:, :pairs].numpy())
+        self._sin: Floats = np.ascontiguousarray(sin[:, pairs:].numpy())
+        self._helpers = ThreadPoolExecutor(max(1, self.threads - 1), "troupe-forward")
+        self._room = self._make_room(1, 1)
+
+    @staticmethod
+    def refuses(checkpoint: "Checkpoint") -> str:
+        """Why a model cannot be computed this way on this machine; "" if it can."""
+        config = checkpoint.config
+        if not has("avx512vnni"):
+            return "the processor has no AVX-512 VNNI"
+        if extras := set(config.extras()) - _EXTRAS:
+            return f"the model has {', '.join(sorted(extras))}"
+        if config.head_dim % LANES or config.ffn % LANES:
+            return f"its widths are not multiples of {LANES}"
+        biases = [f"model.layers.0.{name}_proj.bias" for name in _UNBIASED]
+        if found := [name for name in biases if name in checkpoint]:
+            return f"the model has {found[0]}"
+        return ""
+
+    @classmethod
+    def load(
+        cls,
+        checkpoint: "Checkpoint",
+        progress: "Progress | None" = None,
+        threads: int | None = None,
+    ) -> "NativeDecoder":
+        """Read, quantise and lay out a checkpoint's weights, layer by layer.
+
+        Raises:
+            ModelError: a tensor is missing, or has not the size the config says.
+        """
+        return cls(checkpoint.config, _read(checkpoint, progress), threads)
+
+    def compute(self, sequences: Sequence[SequenceStep], cache: KVCache) -> torch.Tensor:
+        """See `engine.runner.HostDecoder.compute`."""
+        batch = lay_out(
+            sequences, cache.block_size, self._cos, self._sin, self.config.kv_heads, self.threads
+        )
+        samples = len(batch.wanted)
+        if len(batch.tokens) > len(self._room.x) or samples > len(self._room.logits):
+            self._room = self._make_room(len(batch.tokens), samples)
+        room = self._room
+        room.counters[:] = 0
+        threads = self.threads
+        keys, values = (_bits(side) for side in (cache.keys, cache.values))
+        part = partial(forward, self._weights, self._shape, batch, keys, values, room)
+        helpers = [self._helpers.submit(part, number, threads) for number in range(1, threads)]
+        part(0, threads)
+        for helper in helpers:
+            helper.result()
+        return torch.from_numpy(room.logits[:samples, : self.config.vocab_size])
+
+    def _make_room(self, rows: int, samples: int) -> Room:
+        """Scratch for so many rows at least, in powers of two so that it seldom grows."""
+        config = self.config
+        return make_room(
+            self._shape,
+            config.hidden,
+            config.vocab_size,
+            1 << (rows - 1).bit_length(),
+            1 << (samples - 1).bit_length() if samples else 1,
+            self.threads,
+            config.layers,
+        )
+
+
+def _bits(side: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint16]]:
+    """Keys or values of the cache, [layers, kv_heads, blocks of 16, 16 · dim]."""
+    layers, heads, slots, dim = side.shape
+    bits: np.ndarray[tuple[int, ...], np.dtype[np.uint16]]
+    bits = side.view(torch.uint16).numpy().reshape(layers, heads, slots // BLOCK, BLOCK * dim)
+    return bits
+
+
+def _read(checkpoint: "Checkpoint", progress: "Progress | None") -> Weights:
+    config = checkpoint.config
+    layers, hidden, dim = config.layers, config.hidden, config.head_dim
+    inner, kv = config.heads * dim, config.kv_heads * dim
+
+    def tensor(name: str, *shape: int) -> torch.Tensor:
+        found = checkpoint.tensor(name)
+        if tuple(found.shape) != shape:
+            raise ModelError(
+                f"{checkpoint.source}: {name} is {list(found.shape)}, the config says {list(shape)}"
+            )
+        return found
+
+    def norms(name: str, width: int) -> Floats:
+        if f"model.layers.0.{name}" not in checkpoint:
+            return np.zeros((layers, 0), np.float32)
+        rows = [tensor(f"model.layers.{n}.{name}", width).float() for n in range(layers)]
+        stacked: Floats = torch.stack(rows).numpy()
+        return stacked
+
+    biases = [f"self_attn.{part}_proj.bias" for part in "qkv"]
+    widths = (inner, kv, kv)
+    weights = Weights(
+        embedding=tensor("model.embed_tokens.weight", config.vocab_size, hidden)
+        .to(torch.bfloat16)
+        .view(torch.uint16)
+        .numpy(),
+        attention_norm=norms("input_layernorm.weight", hidden),
+        ffn_norm=norms("post_attention_layernorm.weight", hidden),
+        norm=tensor("model.norm.weight", hidden).float().numpy(),
+        qkv=Matrix.empty(layers, inner + 2 * kv, hidden),
+        output=Matrix.empty(layers, hidden, inner),
+        gate_up=Matrix.empty(layers, 2 * config.ffn, hidden),
+        down=Matrix.empty(layers, hidden, config.ffn),
+        head=Matrix.empty(1, config.vocab_size, hidden),
+        qkv_bias=np.concatenate(
+            [norms(name, width) for name, width in zip(biases, widths, strict=True)], 1
+        ),
+        q_norm=norms("self_attn.q_norm.weight", dim),
+        k_norm=norms("self_attn.k_norm.weight", dim),
+        rotated=np.array([n not in config.unrotated_layers for n in range(layers)]),
+    )
+    for layer in range(layers):
+        prefix = f"model.layers.{layer}"
+        parts = [
+            tensor(f"{prefix}.self_attn.{part}_proj.weight", width, hidden)
+            for part, width in zip("qkv", widths, strict=True)
+        ]
+        weights.qkv.put(layer, torch.cat(parts))
+        weights.output.put(layer, tensor(f"{prefix}.self_attn.o_proj.weight", hidden, inner))
+        gate, up = (
+            tensor(f"{prefix}.mlp.{part}_proj.weight", config.ffn, hidden)
+            for part in ("gate", "up")
+        )
+        weights.gate_up.put(layer, torch.cat((gate, up)))
+        weights.down.put(layer, tensor(f"{prefix}.mlp.down_proj.weight", hidden, config.ffn))
+        if progress:
+            progress("weights", layer + 1, layers)
+    table = "model.embed_tokens.weight" if config.tied else "lm_head.weight"
+    weights.head.put(0, tensor(table, config.vocab_size, hidden))
+    return weights

@@ -1,0 +1,135 @@
+"""What happens to one row between the products: norms, rotation, activation, quantisation."""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from kernels.cpu.native.compiled import inlined, reordered
+from kernels.cpu.native.vectors import F32, FLOATS, LANES, Emitter
+
+_LARGEST = np.float32(127.0)
+_TINY = np.float32(1e-12)
+_ZERO_POINT = np.float32(128.5)  # and a half, because the conversion to integers cuts
+
+
+@reordered
+def quantise(x, count, out):
+    """Turn float32 x[:count] into unsigned bytes around 128; returns what one of them is worth."""
+    largest = _TINY
+    for i in range(count):
+        largest = max(largest, abs(x[i]))
+    back = _LARGEST / largest
+    for i in range(count):
+        out[i] = np.uint8(np.int32(x[i] * back + _ZERO_POINT))
+    return largest / _LARGEST
+
+
+@reordered
+def normalise(x, weight, count, eps, out):
+    """RMSNorm (Zhang and Sennrich 2019) of x[:count] into out."""
+    total = np.float32(0.0)
+    for i in range(count):
+        total += x[i] * x[i]
+    factor = np.float32(1.0) / np.sqrt(total / np.float32(count) + eps)
+    for i in range(count):
+        out[i] = x[i] * factor * weight[i]
+
+
+@intrinsic
+def _silu_gate(typing, both, count, out):
+    """See `silu_gate`; addresses."""
+
+    def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        e = Emitter(builder, bf16=False)
+        both, count, out = arguments
+        one = e.floats(1.0)
+        with e.loop(builder.sdiv(count, ir.Constant(count.type, LANES))) as number:
+            step = e.times(number, 64)
+            gate = e.load(FLOATS, e.at(both, step))
+            up = e.load(FLOATS, e.at(both, step, e.times(count, 4)))
+            # 1 / (1 + e^-g) from e^-|g|, which cannot overflow.
+            negative = builder.fcmp_ordered("<", gate, e.floats(0.0))
+            size = builder.select(negative, gate, builder.fneg(gate))
+            small = e.exp2(builder.fmul(size, e.floats(1.4426950408889634)))
+            above = builder.select(negative, small, one)
+            sigmoid = builder.fdiv(above, builder.fadd(one, small))
+            e.store(builder.fmul(builder.fmul(gate, sigmoid), up), e.at(out, step))
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), emit
+
+
+@inlined
+def silu_gate(both, count, out):
+    """silu(both[:count]) · both[count:2 · count] into out[:count]; count is a multiple of 16."""
+    _silu_gate(both.ctypes.data, count, out.ctypes.data)
+
+
+@intrinsic
+def _bits(typing, value):
+    """A float32's bits, as uint32."""
+
+    def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.uint32(types.float32), emit
+
+
+@intrinsic
+def _from_bits(typing, value):
+    """The float32 of these bits."""
+
+    def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], F32)
+
+    return types.float32(types.uint32), emit
+
+
+@inlined
+def to_bf16(value):
+    """A float32 rounded to the nearest bfloat16, as its 16 bits."""
+    bits = _bits(np.float32(value))
+    rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    return np.uint16(rounded >> np.uint32(16))
+
+
+@inlined
+def from_bf16(half):
+    """The float32 of a bfloat16's 16 bits."""
+    return _from_bits(np.uint32(half) << np.uint32(16))
+
+
+@inlined
+def rotate(head, cos, sin, half):
+    """Turn the pairs (i, i + half) of a head in place (Su et al. 2021, arXiv 2104.09864)."""
+    for i in range(half):
+        x, y = head[i], head[i + half]
+        head[i] = x * cos[i] - y * sin[i]
+        head[i + half] = y * cos[i] + x * sin[i]
+
+
+@inlined
+def store_query(head, dim, scale, out):
+    """A head's query, scaled, as bfloat16."""
+    for i in range(dim):
+        out[i] = to_bf16(head[i] * scale)
+
+
+@inlined
+def store_key(head, dim, block, lane):
+    """A token's key into lane `lane` of a block [dim / 2, 16, 2]."""
+    for i in range(0, dim, 2):
+        at = (i * LANES) + 2 * lane
+        block[at] = to_bf16(head[i])
+        block[at + 1] = to_bf16(head[i + 1])
+
+
+@inlined
+def store_value(head, dim, block, lane):
+    """A token's value as number `lane` of a block [8, dim, 2]."""
+    first = (lane >> 1) * 2 * dim + (lane & 1)
+    for i in range(dim):
+        block[first + 2 * i] = to_bf16(head[i])

@@ -1,0 +1,80 @@
+"""Products of 8-bit integers are exact, whatever the number of rows."""
+
+import numpy as np
+import pytest
+import torch
+
+from kernels.cpu.native.vectors import has
+
+if not has("avx512vnni"):
+    pytest.skip("the processor has no AVX-512 VNNI", allow_module_level=True)
+
+from numba import njit
+
+from kernels.cpu.native.matrix import Matrix
+from kernels.cpu.native.products import product
+from kernels.cpu.native.rows import quantise
+
+
+@njit
+def multiply(x, scales, weight, of_output, zeros, out, add):
+    product(
+        x.ctypes.data,
+        x.shape[1],
+        weight.ctypes.data,
+        weight.shape[1] * 4,
+        0,
+        len(of_output),
+        len(x),
+        out.ctypes.data,
+        out.shape[1] * 4,
+        of_output.ctypes.data,
+        zeros.ctypes.data,
+        scales.ctypes.data,
+        add,
+    )
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 8, 9, 16, 23])
+@pytest.mark.parametrize(("outputs", "inputs"), [(96, 64), (50, 36), (17, 200)])
+def test_equals_integer_sums(rows: int, outputs: int, inputs: int) -> None:
+    chance = np.random.default_rng(rows)
+    weight = torch.randn(outputs, inputs)
+    matrix = Matrix.empty(1, outputs, inputs)
+    matrix.put(0, weight)
+    steps = (weight / torch.from_numpy(matrix.scales[0, :outputs, None])).round().long().numpy()
+    deep = matrix.weight.shape[2] * 4
+    x = chance.integers(0, 256, (rows, deep + 16)).astype(np.uint8)  # garbage behind the inputs
+    scales = chance.random(rows, np.float32)
+    wide = matrix.scales.shape[1]
+    before = chance.random((rows, wide), np.float32)
+    sums = (x[:, :inputs].astype(np.int64) - 128) @ steps.T
+    wanted = sums.astype(np.float32) * (matrix.scales[0, :outputs] * scales[:, None])
+    for add in (False, True):
+        out = before.copy()
+        multiply(x, scales, matrix.weight[0], matrix.scales[0], matrix.zeros[0], out, add)
+        expected = wanted + before[:, :outputs] * add
+        np.testing.assert_allclose(out[:, :outputs], expected, rtol=2e-6, atol=1e-4)
+        alone = before.copy()
+        for row in range(rows):
+            one = slice(row, row + 1)
+            multiply(
+                x[one],
+                scales[one],
+                matrix.weight[0],
+                matrix.scales[0],
+                matrix.zeros[0],
+                alone[one],
+                add,
+            )
+        assert (alone == out).all(), "no bit depends on the rows beside"
+
+
+def test_quantised_rows() -> None:
+    x = np.linspace(-3, 5, 77).astype(np.float32)
+    out = np.zeros(80, np.uint8)
+    scale = quantise(x, len(x), out)
+    assert np.abs((out[:77].astype(np.float32) - 128) * scale - x).max() <= scale / 2 + 1e-6
+    assert out[:77].max() == 255
+    assert quantise(np.zeros(8, np.float32), 8, out) > 0
+    assert (out[:8] == 128).all()
