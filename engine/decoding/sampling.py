@@ -17,8 +17,10 @@ from engine.params import SamplingParams
 
 Floats = npt.NDArray[np.floating]
 
-# Relative to the most likely token; below it a token hardly ever belongs to a top-p set.
+#: Relative to the most likely token; below it a token hardly ever belongs to a top-p set.
 _RARE = 1e-5
+#: Below the highest logit: where the search for the top k begins, and where it gives up.
+_MARGIN, _FAR = 4.0, 128.0
 _MASK = (1 << 64) - 1
 
 
@@ -72,11 +74,10 @@ def sample(logits: torch.Tensor, specs: Sequence[SampleSpec]) -> list[Sampled]:
             spec.constraint.restrict(row, unchanged)
         elif spec.changes is not None:
             spec.changes.apply(row)
-    best = logits.argmax(dim=-1).tolist()
     logarithms = iter(reported)
     result = []
-    for row, spec, greedy in zip(rows, specs, best, strict=True):
-        token = greedy if spec.params.temperature == 0 else _draw(row, spec)
+    for row, spec in zip(rows, specs, strict=True):
+        token = int(row.argmax()) if spec.params.temperature == 0 else _draw(row, spec)
         if _asks(spec):
             result.append(Sampled(token, _top(next(logarithms), spec.params.logprobs or 0, token)))
         else:
@@ -118,45 +119,52 @@ def uniform(seed: int, counter: int) -> float:
 def _draw(row: Floats, spec: SampleSpec) -> int:
     """Draw from one row, float32 [vocab], after temperature, top-k, top-p and min-p, in that order.
 
-    The probabilities that survive are inverted at a uniform number, in float64. NumPy rather than
-    torch: on rows of this size the threads of a torch operation wait for each other longer than
-    they work.
+    The weights that survive are inverted at a uniform number, in float64. Whole rows are only ever
+    compared or summed, in float32, and by NumPy: the threads of a torch operation would wait for
+    each other longer than they work.
     """
     params = spec.params
-    scaled = row.astype(np.float64)
-    scaled -= scaled.max()
-    scaled /= params.temperature
-    probabilities = np.exp(scaled)
-    probabilities /= probabilities.sum()
-    tokens = _candidates(probabilities, params)
-    kept = probabilities[tokens]
-    cumulative = kept.cumsum()
+    highest = row.max()
+    tokens, total = _likeliest(row, highest, params)
+    weights = np.exp((row[tokens].astype(np.float64) - highest) / params.temperature)
+    if params.top_k or params.top_p < 1 or params.min_p:
+        order = np.argsort(-weights, kind="stable")[: params.top_k or len(tokens)]
+        tokens, weights = tokens[order], weights[order]
+        keep = len(tokens)
+        if params.top_p < 1:
+            before = weights.cumsum() - weights
+            # What top-k left counts as all there is.
+            keep = int((before < params.top_p * (total or weights.sum())).sum())
+        if params.min_p:
+            keep = min(keep, int((weights >= params.min_p * weights[0]).sum()))
+        tokens, weights = tokens[: max(keep, 1)], weights[: max(keep, 1)]
+    cumulative = weights.cumsum()
     target = uniform(spec.seed, spec.position) * cumulative[-1]
     return int(tokens[min(int(cumulative.searchsorted(target)), len(tokens) - 1)])
 
 
-def _candidates(probabilities: Floats, params: SamplingParams) -> npt.NDArray[np.int64]:
-    """Tokens that top-k, top-p and min-p keep, at least one; most likely first if filtered."""
-    size = len(probabilities)
-    if not (params.top_k or params.top_p < 1 or params.min_p):
-        return np.arange(size)
-    tokens = np.arange(size)
-    if 0 < params.top_k < size:
-        floor = np.partition(probabilities, size - params.top_k)[size - params.top_k]
-        tokens = np.flatnonzero(probabilities >= floor)
+def _likeliest(
+    row: Floats, highest: np.floating, params: SamplingParams
+) -> tuple[npt.NDArray[np.int64], float]:
+    """Tokens in order of their ids, with all among them that the filters can keep; and the sum of
+    all tokens' weights where top-p asks for it, else 0.
+    """
+    if params.top_k:
+        margin = _MARGIN
+        while margin < _FAR:
+            tokens = np.flatnonzero(row >= highest - margin)
+            if len(tokens) >= params.top_k:
+                return tokens, 0.0
+            margin *= 2
     elif params.top_p < 1:
-        # All tokens above a floor, if they have the mass, contain what top-p keeps: few to sort.
-        likely = np.flatnonzero(probabilities >= _RARE * probabilities.max())
-        if probabilities[likely].sum() >= params.top_p:
-            tokens = likely
-    tokens = tokens[np.argsort(-probabilities[tokens], kind="stable")][: params.top_k or size]
-    kept = probabilities[tokens]
-    keep = len(tokens)
-    if params.top_p < 1:
-        if params.top_k:
-            kept = kept / kept.sum()
-        before = kept.cumsum() - kept
-        keep = int((before < params.top_p).sum())
-    if params.min_p:
-        keep = min(keep, int((kept >= params.min_p * kept[0]).sum()))
-    return tokens[: max(keep, 1)]
+        weights = np.exp((row - highest) / np.float32(params.temperature))
+        total = float(weights.sum(dtype=np.float64))
+        tokens = np.flatnonzero(weights >= _RARE)
+        if weights[tokens].sum(dtype=np.float64) > params.top_p * total:
+            return tokens, total
+        return np.arange(len(row)), total
+    elif params.min_p:
+        # A little more than is kept, because of float32.
+        floor = highest + np.log(params.min_p) * params.temperature
+        return np.flatnonzero(row >= floor - 1e-3 * max(1.0, abs(floor))), 0.0
+    return np.arange(len(row)), 0.0
