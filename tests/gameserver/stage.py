@@ -75,6 +75,13 @@ def byte_chat(tokenizer: Tokenizer) -> ChatFormat:
     return ChatFormat((), frame("S"), frame("U"), frame("A"))
 
 
+def byte_model(replies: Sequence[str]) -> ScriptedModel:
+    """A model that says `replies` in turn, one byte a step."""
+    tokenizer = byte_tokenizer()
+    script = [tokenizer.encode(reply) for reply in replies]
+    return ScriptedModel(script, tokenizer, byte_chat(tokenizer))
+
+
 def write_pack(folder: Path, **changes: Any) -> Path:
     """The test pack in a new folder."""
     (folder / "npcs").mkdir(parents=True)
@@ -117,11 +124,8 @@ async def serving(
     scene, `sections` the settings.
     """
     settings = settings_with(**sections)
-    tokenizer = byte_tokenizer()
-    script = [tokenizer.encode(reply) for reply in replies]
-    model = ScriptedModel(script, tokenizer, byte_chat(tokenizer))
     config = msgspec.structs.replace(settings.engine, script_step_ms=step_ms)
-    engine = AsyncEngine(model, config)
+    engine = AsyncEngine(byte_model(replies), config)
     await engine.start()
     cast = Cast(engine, settings.replies)
     await cast.open(write_pack(folder / "pack", **(pack or {})))

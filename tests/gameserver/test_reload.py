@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.api import AsyncEngine
-from engine.scripted import ScriptedModel
 from gameserver.game import GameServer
 from gameserver.reload import Reloader, Report
 from npc.cast import Cast
@@ -23,8 +22,7 @@ from tests.gameserver.stage import (
     PACK,
     PEOPLE,
     SCENE,
-    byte_chat,
-    byte_tokenizer,
+    byte_model,
     settings_with,
     until,
     write_pack,
@@ -70,11 +68,8 @@ class Stage:
 @asynccontextmanager
 async def stage(folder: Path, step_ms: float = 1.0) -> AsyncIterator[Stage]:
     options = settings_with()
-    tokenizer = byte_tokenizer()
-    script = [tokenizer.encode(reply) for reply in REPLIES]
-    model = ScriptedModel(script, tokenizer, byte_chat(tokenizer))
     config = settings_with(engine={"script_step_ms": step_ms}).engine
-    engine = AsyncEngine(model, config)
+    engine = AsyncEngine(byte_model(REPLIES), config)
     await engine.start()
     cast = Cast(engine, options.replies)
     pack = write_pack(folder / "pack")
