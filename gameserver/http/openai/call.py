@@ -11,8 +11,10 @@ import msgspec
 from starlette.responses import Response
 
 from engine.api import AsyncEngine
+from engine.errors import EngineError
+from engine.grammar import Grammar
 from engine.params import SamplingParams
-from gameserver.http.openai.errors import bad_field, too_long
+from gameserver.http.openai.errors import bad_field, from_engine, too_long
 from gameserver.http.openai.generation import Generation, Order
 from gameserver.http.openai.logprobs import Spelling
 from gameserver.http.openai.schema import ChatRequest, CompletionRequest
@@ -47,6 +49,21 @@ class Call:
     async def encode(self, size: int, work: Callable[[], Result]) -> Result:
         """Do work that takes time in proportion to `size` characters."""
         return await asyncio.to_thread(work) if size > _LONG_TEXT else work()
+
+    async def prepare(self, grammar: Grammar | None, param: str) -> None:
+        """Compile what a reply must look like, beside the event loop.
+
+        Raises:
+            ApiError: 400, it cannot be followed; `param` is the field that asks for it.
+        """
+        if grammar is None:
+            return
+        try:
+            await self.engine.prepare(grammar)
+        except EngineError as error:
+            refusal = from_engine(error, param)
+            refusal.param = param
+            raise refusal from error
 
     def reply_budget(self, wanted: int | None, prompt: int, most: int | None, param: str) -> int:
         """Tokens a reply may have.

@@ -62,13 +62,15 @@ async def chat(call: Call, fields: ChatRequest) -> Response:
     top = fields.top_logprobs or 0
     if top and not fields.logprobs:
         raise bad_field("top_logprobs", "top_logprobs needs logprobs to be true")
+    grammar, asked_by = _grammar(fields, toolbox)
     params = sampling_params(
         fields,
         max_tokens=call.reply_budget(wanted, len(prompt), None, "messages"),
         logprobs=top if fields.logprobs else None,
         prompt_field="messages",
-        grammar=_grammar(fields, toolbox),
+        grammar=grammar,
     )
+    await call.prepare(grammar, asked_by)
     generation = Generation(engine, call.order(fields, [prompt], params, "messages"))
     reply = _Replies(call, fields, toolbox, generation)
     if fields.stream:
@@ -118,17 +120,18 @@ def _need_call(fields: ChatRequest, number: int, call_id: str) -> None:
         raise bad_field(param, f"{param}: no message before it makes a call {call_id!r}")
 
 
-def _grammar(fields: ChatRequest, toolbox: Toolbox | None) -> Grammar | None:
+def _grammar(fields: ChatRequest, toolbox: Toolbox | None) -> tuple[Grammar | None, str]:
+    """What the reply must look like, and the field that says so."""
     schema = schema_of(fields.response_format)
     if fields.structured_outputs is not None:
         if schema is not None or toolbox is not None:
             raise bad_field(
                 "structured_outputs", "structured_outputs goes with neither tools nor a format"
             )
-        return structured_grammar(fields.structured_outputs)
+        return structured_grammar(fields.structured_outputs), "structured_outputs"
     if toolbox is not None:
-        return toolbox.grammar(schema)
-    return None if schema is None else json_grammar(schema)
+        return toolbox.grammar(schema), "tools"
+    return None if schema is None else json_grammar(schema), "response_format"
 
 
 @dataclass(slots=True)
@@ -234,7 +237,8 @@ class _Replies:
         deltas = []
         if not choice.begun:
             choice.begun = True
-            deltas.append(ChatDelta(role="assistant", content=None if calls else ""))
+            # With tools it may still become a call, and calls have no content.
+            deltas.append(ChatDelta(role="assistant", content=None if choice.parser else ""))
         if text or (logprobs and not calls):
             deltas.append(ChatDelta(content=text))
         if calls:

@@ -34,13 +34,15 @@ async def completions(call: Call, fields: CompletionRequest) -> Response:
     prompts = await encode_prompts(call, fields.prompt, "prompt", begin=True)
     longest = max(map(len, prompts))
     structured = fields.structured_outputs
+    grammar = None if structured is None else structured_grammar(structured)
     params = sampling_params(
         fields,
         max_tokens=call.reply_budget(fields.max_tokens, longest, _REPLY_TOKENS, "prompt"),
         logprobs=fields.logprobs,
         prompt_field="prompt",
-        grammar=None if structured is None else structured_grammar(structured),
+        grammar=grammar,
     )
+    await call.prepare(grammar, "structured_outputs")
     generation = Generation(call.engine, call.order(fields, prompts, params, "prompt"))
     texts = _Texts(call, fields, prompts, generation)
     if fields.stream:

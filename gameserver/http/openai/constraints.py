@@ -2,7 +2,7 @@
 
 from engine.errors import EngineError
 from engine.grammar import Grammar
-from gameserver.http.openai.errors import ApiError, bad_field, from_engine
+from gameserver.http.openai.errors import bad_field
 from gameserver.http.openai.schema import (
     JsonObjectFormat,
     JsonSchemaFormat,
@@ -33,7 +33,7 @@ def json_grammar(schema: Schema) -> Grammar:
     try:
         return Grammar.json_schema(schema)
     except EngineError as error:
-        raise from_engine(error, "response_format") from error
+        raise bad_field("response_format", str(error)) from error
 
 
 def structured_grammar(wanted: StructuredOutputs) -> Grammar:
@@ -42,12 +42,9 @@ def structured_grammar(wanted: StructuredOutputs) -> Grammar:
     Raises:
         ApiError: 400, there is not exactly one constraint, or it cannot be followed.
     """
-    given = [name for name in wanted.__struct_fields__ if getattr(wanted, name)]
-    if len(given) != 1:
-        raise bad_field(
-            "structured_outputs",
-            "structured_outputs needs exactly one constraint that is not empty",
-        )
+    given = [name for name in wanted.__struct_fields__ if getattr(wanted, name) is not None]
+    if len(given) != 1 or wanted.json_object is False:
+        raise bad_field("structured_outputs", "structured_outputs needs exactly one constraint")
     try:
         if wanted.json is not None:
             return Grammar.json_schema(wanted.json)
@@ -59,10 +56,4 @@ def structured_grammar(wanted: StructuredOutputs) -> Grammar:
             return Grammar.lark(wanted.grammar)
         return Grammar.json_object()
     except EngineError as error:
-        raise _blamed(error, f"structured_outputs.{given[0]}") from error
-
-
-def _blamed(error: EngineError, param: str) -> ApiError:
-    refusal = from_engine(error, param)
-    refusal.param = param
-    return refusal
+        raise bad_field("structured_outputs", str(error)) from error

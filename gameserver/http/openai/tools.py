@@ -16,7 +16,7 @@ import orjson
 
 from engine.errors import EngineError
 from engine.grammar import Grammar
-from gameserver.http.openai.errors import ApiError, bad_field, from_engine
+from gameserver.http.openai.errors import bad_field
 from gameserver.http.openai.schema import ChatRequest, ChosenTool, Function, Schema, ToolCall
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -93,7 +93,7 @@ class Toolbox:
         try:
             return Grammar.lark("\n".join(rules))
         except EngineError as error:
-            raise from_engine(error, "tools") from error
+            raise bad_field("tools", str(error)) from error
 
 
 def described(functions: Sequence[Function]) -> str:
@@ -235,4 +235,4 @@ def _json(value: Any) -> str:
     try:
         return orjson.dumps(value).decode()
     except orjson.JSONEncodeError as error:
-        raise ApiError(400, f"a schema cannot be written as JSON: {error}") from None
+        raise bad_field("tools", f"a schema cannot be written as JSON: {error}") from None

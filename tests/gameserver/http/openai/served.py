@@ -15,12 +15,13 @@ from starlette.routing import Mount, Route
 from engine.api import AsyncEngine
 from engine.config import EngineConfig
 from engine.scripted import ScriptedModel
-from engine.weights.load import LoadedModel
 from gameserver.http.listener import Listener, bind
 from gameserver.http.openai.api import OpenAIApi
 from gameserver.http.openai.auth import Keys
 from gameserver.readiness import Readiness
 from gameserver.settings import ApiSettings
+from tests.engine.speech import NoisyRunner
+from tests.engine.speech import byte_tokenizer as words_tokenizer
 from tests.gameserver.stage import byte_chat, byte_tokenizer
 
 TOKENIZER = byte_tokenizer()
@@ -52,6 +53,17 @@ class Served:
             await asyncio.sleep(0.01)
 
 
+def noise() -> AsyncEngine:
+    """An engine whose model speaks noise: what is right about its replies, a grammar made so."""
+    tokenizer = words_tokenizer()
+    model = ScriptedModel([[0]], tokenizer, byte_chat(tokenizer))
+    engine = AsyncEngine(model, EngineConfig())
+    core = engine._engine
+    slots = core._pool.size * core._pool.block_size
+    core._runner = NoisyRunner(tokenizer, core._pool.block_size, slots, 512)
+    return engine
+
+
 def scripted(replies: Sequence[str]) -> ScriptedModel:
     """A model that says `replies` in turn."""
     return ScriptedModel([TOKENIZER.encode(r) for r in replies], TOKENIZER, byte_chat(TOKENIZER))
@@ -59,18 +71,18 @@ def scripted(replies: Sequence[str]) -> ScriptedModel:
 
 @asynccontextmanager
 async def serving(
-    model: ScriptedModel | LoadedModel | Sequence[str],
+    model: AsyncEngine | Sequence[str],
     *,
     step_ms: float = 0.5,
     keys: Keys | None = None,
     engine: dict[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Served]:
-    """The API over a model, or over a script of replies; `engine` and `settings` change theirs."""
-    if not isinstance(model, (ScriptedModel, LoadedModel)):
-        model = scripted(model)
-    config = msgspec.convert({"script_step_ms": step_ms, **(engine or {})}, EngineConfig)
-    running = AsyncEngine(model, config)
+    """The API over an engine, or over a script; `engine` and `settings` change theirs."""
+    running = model
+    if not isinstance(running, AsyncEngine):
+        config = msgspec.convert({"script_step_ms": step_ms, **(engine or {})}, EngineConfig)
+        running = AsyncEngine(scripted(running), config)
     await running.start()
     served = Served(running)
     served.readiness.state = "ready"
