@@ -5,12 +5,13 @@ import torch
 
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
-from engine.errors import OutOfMemory
+from engine.errors import ModelError, OutOfMemory
 from engine.kv.cache import KVCache
 from engine.loop import Engine
 from engine.overlap import OverlapEngine
 from engine.runner import HostDecoder, ModelRunner
 from engine.scripted import ScriptedModel, ScriptedRunner
+from engine.sliding import Sliding
 from engine.weights.load import LoadedModel
 
 _DEFAULT_KV_BYTES = 2 << 30
@@ -25,6 +26,7 @@ def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> En
 
     Raises:
         OutOfMemory: the pool would hold less than one short dialogue.
+        ModelError: `sliding_window` cannot work with this model or device.
     """
     size = config.block_size
     if isinstance(model, ScriptedModel):
@@ -36,6 +38,8 @@ def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> En
         torch.set_num_threads(config.threads)
     shape = model.config
     length = min(config.max_model_len or shape.max_len, shape.max_len)
+    if (sliding := Sliding.of(config)) is not None:
+        _check_sliding(sliding, length, on_host=isinstance(model.decoder, HostDecoder))
     if not isinstance(model.decoder, HostDecoder):
         # Imported here: it needs Triton, which need not be installed.
         from engine.device.build import build_runner
@@ -66,6 +70,20 @@ def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> En
         length,
         config,
     )
+
+
+def _check_sliding(sliding: Sliding, length: int, *, on_host: bool) -> None:
+    """Raise `ModelError` if dialogues cannot go on for ever on this device, in this length."""
+    if not on_host:
+        raise ModelError(
+            "sliding_window works on the CPU only so far: set device to 'cpu', or sliding_window "
+            "to null"
+        )
+    if sliding.room > length:
+        raise ModelError(
+            f"sliding_window and sink_tokens need room for {sliding.room} tokens (a quarter of the "
+            f"window more than they keep), the model has {length} positions: lower sliding_window"
+        )
 
 
 def kv_summary(engine: Engine, model: LoadedModel | ScriptedModel, config: EngineConfig) -> str:

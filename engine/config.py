@@ -27,6 +27,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     enforce_eager: bool = False
     #: Longest prompt + output in tokens; None takes the model's own limit, capped by the pool.
     max_model_len: int | None = None
+    #: Tokens of its own that a dialogue keeps when it outgrows its room, so that it may go on for
+    #: ever (see `engine.sliding`); None refuses requests that could outgrow `max_model_len`.
+    sliding_window: int | None = None
+    #: First tokens that are kept besides. Models rest surplus attention on the first few; with a
+    #: prefix, which is always kept, none are needed.
+    sink_tokens: int = 4
     #: Who goes first: "priority" by class with ageing; "fifo"; "fair" by player, then by scene;
     #: "elastic" for throughput, with `ageing_s` as the longest patience.
     scheduling_policy: Literal["fifo", "priority", "fair", "elastic"] = "priority"
@@ -60,6 +66,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name in ("block_size", "max_num_seqs", "min_prefill_tokens", "max_waiting"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
+        if self.sliding_window is not None and self.sliding_window < 1:
+            raise ValueError("sliding_window must be at least 1, or null")
+        if self.sink_tokens < 0:
+            raise ValueError("sink_tokens must be 0 or more")
         for name in ("step_target_ms", "ageing_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0")

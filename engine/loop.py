@@ -23,6 +23,7 @@ from engine.prefixes import Prefix, PrefixTree
 from engine.request import Request, State, Warming
 from engine.runner import Runner
 from engine.scheduler import Reader, Scheduler
+from engine.sliding import Sliding
 from engine.stats import Stats
 from engine.tokenizer import Tokenizer
 
@@ -40,7 +41,7 @@ class Engine:
     the work in an inbox. `step` belongs to one thread, which owns all state behind it.
 
     Attributes:
-        max_model_len: most tokens of prefix, prompt and output together.
+        max_model_len: most tokens of prefix, prompt and output that are in the cache together.
         grammars: compiles what requests are to be held to.
         gauges: the latest snapshot, see `Stats.snapshot`.
     """
@@ -59,6 +60,7 @@ class Engine:
         self._config = config
         self._clock = clock
         self._pool = pool
+        self._sliding = Sliding.of(config)
         self._tree = PrefixTree(pool)
         self._scheduler = Scheduler(config, pool, self._tree)
         self._stats = Stats()
@@ -164,10 +166,13 @@ class Engine:
             raise InvalidRequest(f"n must be at most {self._config.max_waiting}, not {params.n}")
         if type(priority) is not int or priority < 0:
             raise InvalidRequest(f"priority must be 0 (most urgent) or more, not {priority!r}")
-        total = (prefix.total if prefix else 0) + len(ids) + params.max_tokens
+        kept = len(ids) + params.max_tokens
+        if self._sliding is not None:
+            kept = self._sliding.of_own(kept)
+        total = (prefix.total if prefix else 0) + kept
         if total > self.max_model_len:
             raise ContextExceeded(self.max_model_len, total)
-        own = self._pool.blocks_for(len(ids) + params.max_tokens)
+        own = self._pool.blocks_for(kept)
         chain = sum(self._pool.blocks_for(n.length) for n in prefix.chain()) if prefix else 0
         if own + chain > self._pool.size:
             raise ContextExceeded(self._pool.size, own + chain, "prompt + max_tokens in blocks")

@@ -6,6 +6,7 @@ from engine.blocks import BlockPool
 from engine.plan import BlockCopy
 from engine.prefixes import Prefix, PrefixTree
 from engine.request import Request
+from engine.sliding import Sliding
 
 
 class Memory:
@@ -16,9 +17,10 @@ class Memory:
     chain counts in `users` of each of its nodes.
     """
 
-    def __init__(self, pool: BlockPool, tree: PrefixTree) -> None:
+    def __init__(self, pool: BlockPool, tree: PrefixTree, sliding: Sliding | None = None) -> None:
         self.pool = pool
         self.tree = tree
+        self._sliding = sliding
 
     def claim(self, request: Request) -> None:
         """Keep the request's prefix nodes from being evicted. Idempotent."""
@@ -52,36 +54,70 @@ class Memory:
         """Give a request all blocks it can need, reusing cached history; None if there is no room.
 
         Returns the copies to be made before its first step. At least one token must be computed for
-        there to be logits: if all are cached, the last one is computed again. A block that is
-            shared
-        and would be written to is copied first (copy-on-write).
+        there to be logits: if all are cached, the last one is computed again. A block that would be
+        written to, or moved, is not shared but copied first (copy-on-write).
         """
-        size = self.pool.block_size
+        room = self.room(request)
         known, covered = self._known(request)
-        hit = min(covered, len(request.tokens) - 1)
+        hit = min(covered, len(request.tokens) - 1, room)
         found = known[: self.pool.blocks_for(hit)]
-        self.pool.share(found)
-        fresh = self.tree.allocate(self.pool.blocks_for(request.own_limit) - hit // size)
+        shared = min(hit // self.pool.block_size, self._lasting(request))
+        self.pool.share(found)  # so that they are not evicted for the others
+        fresh = self.tree.allocate(self.pool.blocks_for(room) - shared)
         if fresh is None:
             self.pool.release(found)
             return None
-        copies = []
-        if hit % size:
-            copies.append(BlockCopy(source=found[-1], target=fresh[0]))
-            self.pool.release([found.pop()])
-        request.blocks = found + fresh
+        copies = [BlockCopy(*pair) for pair in zip(found[shared:], fresh, strict=False)]
+        self.pool.release(found[shared:])
+        request.blocks = found[:shared] + fresh
         request.computed = hit
         return copies
+
+    def room(self, request: Request) -> int:
+        """Most own tokens of a request that are in the cache at a time."""
+        limit = request.own_limit
+        return limit if self._sliding is None else self._sliding.of_own(limit)
+
+    def slide(self, request: Request) -> tuple[tuple[int, ...], int]:
+        """Make room for a request that has none left and needs some.
+
+        The oldest stretch behind its first tokens is let go, and its blocks are the room for what
+        comes next. Returns the blocks whose keys must move, and by how many positions.
+        """
+        sliding = self._sliding
+        if sliding is None or request.computed < sliding.room:
+            return (), 0
+        size = self.pool.block_size
+        first, count = sliding.sinks // size, sliding.stretch // size
+        gone, moved = request.blocks[first : first + count], request.blocks[first + count :]
+        request.blocks[first:] = moved + gone
+        request.let_go(sliding.sinks, sliding.stretch)
+        del request.keys[first:]
+        return tuple(moved), sliding.stretch
+
+    def _lasting(self, request: Request) -> int:
+        """Own blocks that stay as they are once computed, which others may share.
+
+        What may have to move belongs to its request alone.
+        """
+        if self._sliding is None or request.own_limit <= self._sliding.room:
+            return len(request.tokens)
+        return self._sliding.sinks // self.pool.block_size
 
     def _known(self, request: Request) -> tuple[list[int], int]:
         """Blocks that hold the beginning of a request's own part, and how many tokens of it."""
         sibling = request.sibling
-        if sibling is not None and sibling.blocks and sibling.computed >= len(request.prompt_ids):
+        if (
+            sibling is not None
+            and not (sibling.slid or request.slid)
+            and sibling.blocks
+            and sibling.computed >= len(request.prompt_ids)
+        ):
             covered = len(request.prompt_ids)
             return sibling.blocks[: self.pool.blocks_for(covered)], covered
         size = self.pool.block_size
         found: list[int] = []
-        for index in range(len(request.tokens) // size):
+        for index in range(min(len(request.tokens), self.room(request)) // size):
             block = self.pool.find(request.key(index, size))
             if block is None:
                 break
@@ -90,12 +126,21 @@ class Memory:
 
     def give_back(self, request: Request) -> None:
         """Take a request's blocks away; what it computed may still be found until it is evicted."""
+        if not request.slid:  # what never moved is true, and nothing will move it now
+            self._publish(request, 0, request.computed // self.pool.block_size)
         self.pool.release(request.blocks)
         request.blocks = []
         request.computed = 0
 
     def publish(self, request: Request, before: int) -> None:
-        """Make the blocks that were filled since `before` computed tokens findable."""
+        """Make the blocks that were filled since `before` computed tokens findable, if they stay as
+        they are.
+        """
         size = self.pool.block_size
-        for index in range(before // size, request.computed // size):
-            self.pool.publish(request.blocks[index], request.key(index, size))
+        self._publish(
+            request, before // size, min(request.computed // size, self._lasting(request))
+        )
+
+    def _publish(self, request: Request, first: int, end: int) -> None:
+        for index in range(first, end):
+            self.pool.publish(request.blocks[index], request.key(index, self.pool.block_size))

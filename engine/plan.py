@@ -43,6 +43,8 @@ class SequenceStep:
         slots: physical slot (block × block size + offset) each token's KV is written to.
         segments: where all KV up to and including these tokens lies, in order of position.
         sample: whether the last row's logits yield a token.
+        moved: blocks whose keys are first to be rotated back by `moved_by` positions, because what
+            lay before them was let go.
     """
 
     owner: Request | Prefix
@@ -51,6 +53,8 @@ class SequenceStep:
     slots: tuple[int, ...]
     segments: tuple[Segment, ...]
     sample: bool
+    moved: tuple[int, ...] = ()
+    moved_by: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,8 @@ class StepPlan:
     Attributes:
         step: counts up from 1.
         sequences: what the forward pass is fed.
-        copies: to be done first and in this order (a later target may be an earlier source).
+        copies: to be done first, before any keys move, and in this order (a later target may be an
+            earlier source).
     """
 
     step: int
@@ -81,7 +86,9 @@ class StepPlan:
         return sum(len(s.tokens) for s in self.sequences)
 
 
-def request_step(request: Request, count: int, block_size: int) -> SequenceStep:
+def request_step(
+    request: Request, count: int, block_size: int, moved: tuple[int, ...] = (), moved_by: int = 0
+) -> SequenceStep:
     """Feed the next `count` tokens of a running request's own part."""
     start = request.computed
     end = start + count
@@ -94,6 +101,8 @@ def request_step(request: Request, count: int, block_size: int) -> SequenceStep:
         slots=_slots(request.blocks, start, end, block_size),
         segments=tuple(segments),
         sample=end == len(request.tokens),
+        moved=moved,
+        moved_by=moved_by,
     )
 
 

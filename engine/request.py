@@ -14,6 +14,9 @@ from engine.outputs import Usage
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
 
+#: Odd and far from small seeds, so that one request's noise never becomes another's.
+_NEXT_SEED = 0x1E3779B97F4A7C15
+
 
 class State(enum.Enum):
     """Where a request is."""
@@ -30,7 +33,8 @@ class Request:
     The *own part* is everything after the prefix: the prompt's own tokens, then the output.
 
     Attributes:
-        tokens: the own part so far.
+        tokens: the own part so far, without what it had to let go.
+        slid: tokens let go, see `engine.sliding`.
         computed: how many of `tokens` have their KV in the cache.
         blocks: physical blocks of the own part, enough for prompt and longest output once running.
         shares: on whose account it runs, for the `fair` policy; the narrowest first.
@@ -77,6 +81,7 @@ class Request:
         self.claimed = False  # whether it counts as a user of its prefix nodes
         self.was_parked = False
         self.tokens = list(prompt_ids)
+        self.slid = 0
         self.computed = 0
         self.blocks: list[int] = []
         self.hit = 0
@@ -93,13 +98,13 @@ class Request:
     @property
     def outputs(self) -> int:
         """Number of tokens generated so far."""
-        return len(self.tokens) - len(self.prompt_ids)
+        return self.slid + len(self.tokens) - len(self.prompt_ids)
 
     @property
     def waits_for_sibling(self) -> bool:
         """Whether a sample of the same prompt is about to have computed it."""
         sibling = self.sibling
-        if sibling is None or sibling.state is State.FINISHED:
+        if sibling is None or sibling.state is State.FINISHED or sibling.slid or self.slid:
             return False
         return sibling.computed < len(sibling.prompt_ids)
 
@@ -107,6 +112,14 @@ class Request:
     def speaking(self) -> bool:
         """Whether its next row continues an output, rather than reading what is there already."""
         return self.outputs > 0 and self.computed == len(self.tokens) - 1
+
+    def let_go(self, first: int, count: int) -> None:
+        """Forget the `count` computed tokens from `first` on; those behind move up."""
+        del self.tokens[first : first + count]
+        self.computed -= count
+        self.slid += count
+        # Positions come again, and noise is drawn by (seed, position).
+        self.seed = (self.seed + _NEXT_SEED) % 2**62
 
     def key(self, index: int, block_size: int) -> Key:
         """Key of own block `index`: names all tokens up to its end, the prefix and the salt.

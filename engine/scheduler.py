@@ -16,6 +16,7 @@ from engine.plan import BlockCopy, SequenceStep, StepPlan, node_step, request_st
 from engine.policy import make_policy
 from engine.prefixes import Prefix, PrefixTree
 from engine.request import Request, State, Warming
+from engine.sliding import Sliding
 
 Reader = Request | Warming
 
@@ -38,7 +39,7 @@ class Scheduler:
 
     def __init__(self, config: EngineConfig, pool: BlockPool, tree: PrefixTree) -> None:
         self._config = config
-        self._memory = Memory(pool, tree)
+        self._memory = Memory(pool, tree, Sliding.of(config))
         self._policy = make_policy(config)
         self.cost = StepCost(config)
         self.waiting: list[Request] = []
@@ -130,10 +131,9 @@ class Scheduler:
                 if not self._slot_for(reader):
                     continue
                 self._resume(reader)
-            room = max(budget, self._urgent(reader, speakers, steps))
-            count = min(room, len(reader.tokens) - reader.computed)
-            steps.append(self._advance(reader, count, now))
-            budget -= count
+            step = self._advance(reader, max(budget, self._urgent(reader, speakers, steps)), now)
+            steps.append(step)
+            budget -= len(step.tokens)
         if any(isinstance(step.owner, Request) and step.owner.priority == 0 for step in steps):
             # A quest-giver is about to begin: a step without the others is the shortest.
             speakers = [request for request in speakers if request.priority == 0]
@@ -174,9 +174,13 @@ class Scheduler:
                 break
         return True, budget
 
-    def _advance(self, request: Request, count: int, now: float) -> SequenceStep:
+    def _advance(self, request: Request, most: int, now: float) -> SequenceStep:
+        """Feed up to `most` of the tokens a request has to catch up with."""
+        moved, by = self._memory.slide(request)
+        end = min(len(request.tokens), self._memory.room(request))
+        count = min(most, end - request.computed)
         self._policy.served(request, count, now)
-        return request_step(request, count, self._config.block_size)
+        return request_step(request, count, self._config.block_size, moved, by)
 
     def _admit(self, request: Request, now: float, copies: list[BlockCopy]) -> bool:
         """Give a waiting request a slot and all its blocks; False if there is no room.

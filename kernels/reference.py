@@ -67,6 +67,17 @@ def rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     return x * cos[:, None] + swapped * sin[:, None]
 
 
+def rotated_back(keys: torch.Tensor, frequencies: Sequence[float], by: int) -> torch.Tensor:
+    """`keys` [kv_heads, tokens, dim] that were rotated at some positions, as if each had been lower
+    by `by`; float32.
+
+    Rotations add up, so nothing but rounding is lost; a factor in `rope_tables` stays in them.
+    """
+    angles = torch.tensor(frequencies, dtype=torch.float64) * -by
+    cos, sin = angles.cos().float(), angles.sin().float()
+    return rope(keys, torch.cat((cos, cos))[None], torch.cat((-sin, sin))[None])
+
+
 def store_kv(
     keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor
 ) -> None:

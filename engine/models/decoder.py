@@ -15,7 +15,7 @@ from kernels.cpu.attention import PagedAttention
 from kernels.cpu.int8 import Int8Gate, Int8Linear
 from kernels.cpu.linear import PackedGate, PackedLinear
 from kernels.cpu.tree_attention import TreeAttention
-from kernels.reference import rms_norm, rope, rope_tables, store_kv
+from kernels.reference import rms_norm, rope, rope_tables, rotated_back, store_kv
 
 if TYPE_CHECKING:
     from engine.weights.checkpoint import Checkpoint
@@ -104,6 +104,9 @@ class Decoder:
 
     def compute(self, sequences: Sequence[SequenceStep], cache: KVCache) -> torch.Tensor:
         """See `engine.runner.HostDecoder.compute`."""
+        for share in sequences:
+            if share.moved:
+                self._move_keys(cache, share.moved, share.moved_by)
         return self.forward(lay_out(sequences, cache.block_size), cache)
 
     @torch.inference_mode()
@@ -154,6 +157,15 @@ class Decoder:
         if config.logit_cap:
             logits = config.logit_cap * torch.tanh(logits / config.logit_cap)
         return logits
+
+    def _move_keys(self, cache: KVCache, blocks: Sequence[int], by: int) -> None:
+        """Rotate the keys in `blocks` back by `by` positions, in all layers."""
+        size = cache.block_size
+        slots = (torch.tensor(blocks)[:, None] * size + torch.arange(size)).view(-1)
+        for keys, turn in zip(cache.keys, self._turns, strict=True):
+            if turn:
+                moved = rotated_back(keys.index_select(1, slots), turn, by)
+                keys.index_copy_(1, slots, moved.to(keys.dtype))
 
     def _attention(
         self, batch: ForwardBatch, cache: KVCache, window: int

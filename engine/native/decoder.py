@@ -19,7 +19,7 @@ from kernels.cpu.native.attending import BLOCK
 from kernels.cpu.native.forward import Floats, Room, Shape, Weights, forward, make_room
 from kernels.cpu.native.matrix import Matrix
 from kernels.cpu.native.vectors import LANES, has
-from kernels.reference import rope_tables
+from kernels.reference import rope_tables, rotated_back
 
 if TYPE_CHECKING:
     from engine.weights.checkpoint import Checkpoint
@@ -98,6 +98,9 @@ class NativeDecoder:
 
     def compute(self, sequences: Sequence[SequenceStep], cache: KVCache) -> torch.Tensor:
         """See `engine.runner.HostDecoder.compute`."""
+        for share in sequences:
+            if share.moved:
+                self._move_keys(cache, share.moved, share.moved_by)
         batch = lay_out(
             sequences, cache.block_size, self._cos, self._sin, self.config.kv_heads, self.threads
         )
@@ -114,6 +117,19 @@ class NativeDecoder:
         for helper in helpers:
             helper.result()
         return torch.from_numpy(room.logits[:samples, : self.config.vocab_size])
+
+    def _move_keys(self, cache: KVCache, blocks: Sequence[int], by: int) -> None:
+        """Rotate the keys in `blocks` back by `by` positions, in all layers."""
+        per, heads, dim = cache.block_size // BLOCK, self.config.kv_heads, self.config.head_dim
+        small = (torch.tensor(blocks)[:, None] * per + torch.arange(per)).view(-1)
+        for layer, keys in enumerate(cache.keys):
+            if layer in self.config.unrotated_layers:
+                continue
+            pairs = keys.view(heads, -1, dim // 2, BLOCK, 2)  # as `attending` keeps them
+            found = pairs.index_select(1, small).transpose(2, 3).reshape(heads, -1, dim)
+            moved = rotated_back(found, self.config.rope_frequencies, by).to(keys.dtype)
+            moved = moved.view(heads, len(small), BLOCK, dim // 2, 2).transpose(2, 3)
+            pairs.index_copy_(1, small, moved.contiguous())
 
     def _make_room(self, rows: int, samples: int) -> Room:
         """Scratch for so many rows at least, in powers of two so that it seldom grows."""

@@ -11,6 +11,7 @@ from engine.params import SamplingParams
 from engine.plan import StepPlan
 from engine.prefixes import Prefix
 from engine.request import Request
+from engine.sliding import Sliding
 
 VOCAB = 1000
 EOS = 999
@@ -34,7 +35,7 @@ class CheckingRunner:
 
     The shadow stores, per slot, the (position, token) last written there. A row may only attend to
     slots that hold its own tokens at their positions: stale, stolen or half-computed KV fails at
-    once.
+    once, and so does what slid past the end of its window or did not move with it.
     """
 
     def __init__(self, block_size: int, slots: int, most_rows: int) -> None:
@@ -56,6 +57,12 @@ class CheckingRunner:
             for offset in range(size):
                 source = self.shadow[copy.source * size + offset]
                 self.shadow[copy.target * size + offset] = source
+        for share in plan.sequences:
+            for block in share.moved:
+                for slot in range(block * size, block * size + size):
+                    entry = self.shadow[slot]
+                    assert entry is not None, "keys that nobody wrote are moved"
+                    self.shadow[slot] = (entry[0] - share.moved_by, entry[1])
         written: set[int] = set()
         for share in plan.sequences:
             for index, (slot, token) in enumerate(zip(share.slots, share.tokens, strict=True)):
@@ -140,6 +147,28 @@ def expected(prompt: Sequence[int], count: int) -> list[int]:
     for _ in range(count):
         history.append(next_token(history))
     return history[len(prompt) :]
+
+
+def expected_sliding(
+    prefix: Sequence[int], prompt: Sequence[int], count: int, sliding: Sliding
+) -> list[int]:
+    """What it continues them with when the own part is bounded: token by token, a stretch behind
+    the sinks is dropped whenever another token finds no room.
+    """
+    own: list[int] = []
+
+    def feed(token: int) -> None:
+        if len(own) == sliding.room:
+            del own[sliding.sinks : sliding.sinks + sliding.stretch]
+        own.append(token)
+
+    for token in prompt:
+        feed(token)
+    said: list[int] = []
+    while len(said) < count:
+        said.append(next_token([*prefix, *own]))
+        feed(said[-1])
+    return said
 
 
 GREEDY = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True)

@@ -20,14 +20,19 @@ _TINY: dict[str, Any] = {
     "pad_token_id": 0,
 }
 _GEMMA: dict[str, Any] = {"head_dim": 16, "query_pre_attn_scalar": 24}
-_LONG: dict[str, Any] = {
-    "rope_type": "longrope",
-    "short_factor": [1.0, 1.1, 1.3],
-    "long_factor": [1.0, 1.7, 3.0],
-    "rope_theta": 10000.0,
-    "partial_rotary_factor": 0.75,
-}
 _WINDOW = 40
+
+
+def long_rope(pairs: int) -> dict[str, Any]:
+    """Parameters of LongRoPE for so many pairs of dimensions, three quarters of a head."""
+    return {
+        "rope_type": "longrope",
+        "short_factor": [1 + 0.1 * n for n in range(pairs)],
+        "long_factor": [1 + 0.9 * n for n in range(pairs)],
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.75,
+    }
+
 
 #: Family and what differs from the tiny model. Windows are far shorter than the texts.
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -73,7 +78,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "phi 3": ("Phi3", {"sliding_window": _WINDOW}),
     "phi 3, long": (
         "Phi3",
-        {"original_max_position_embeddings": 64, "rope_parameters": _LONG},
+        {"original_max_position_embeddings": 64, "rope_parameters": long_rope(3)},
     ),
     "gemma": ("Gemma", {"head_dim": 16}),
     "gemma 2": (

@@ -450,9 +450,12 @@ class SchedulerMachine(RuleBasedStateMachine):
             if output.finish is not None:
                 request, prompt = self.open.pop(output.request_id)
                 said = self.collected.pop(output.request_id)
-                assert said == expected(prompt, len(said))
+                assert said == self.expected(request, prompt, len(said))
                 if output.finish == "length":
                     assert len(said) == request.params.max_tokens
+
+    def expected(self, request: Request, prompt: list[int], count: int) -> list[int]:
+        return expected(prompt, count)
 
     @rule(length=st.integers(1, 14), parent=st.integers(0, 3), text=st.integers(0, 2))
     def create_prefix(self, length: int, parent: int, text: int) -> None:
