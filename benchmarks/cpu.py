@@ -17,7 +17,6 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.workload import PROFILES, Line, build
 from engine.build import build_engine
 from engine.config import EngineConfig
 from engine.loop import Engine
@@ -25,6 +24,7 @@ from engine.outputs import Usage
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
 from engine.weights.load import LoadedModel, load_model
+from gameserver.bench.workload import PROFILES, Line, build
 
 
 class Stage:

@@ -20,7 +20,6 @@ import torch
 from torch import profiler
 
 from benchmarks.shapes import SHAPES, NoText
-from benchmarks.workload import PROFILES, Line, build
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
 from engine.device.build import build_runner
@@ -31,6 +30,7 @@ from engine.outputs import Usage
 from engine.overlap import OverlapEngine
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
+from gameserver.bench.workload import PROFILES, Line, build
 
 
 class Stage:

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from benchmarks.gpu import Report, Stage
 from benchmarks.shapes import SHAPES
-from benchmarks.workload import PROFILES, Line, build
 from engine.params import SamplingParams
+from gameserver.bench.workload import PROFILES, Line, build
 
 
 @dataclass

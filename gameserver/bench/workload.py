@@ -3,8 +3,8 @@
 Token ids only, so that no tokenizer takes part; every engine gets the same ids and output length
 and ignores the end of sequence.
 
-    python -m benchmarks.workload --profile gpu --seed 0 > gpu-0.json
-    python -m benchmarks.workload --profile gpu --seed 0 --turn-seed 7 > gpu-0-7.json
+    python -m gameserver.bench.workload --profile gpu --seed 0 > gpu-0.json
+    python -m gameserver.bench.workload --profile gpu --seed 0 --turn-seed 7 > gpu-0-7.json
 """
 
 import argparse
@@ -49,20 +49,29 @@ class Line:
 
     @property
     def prompt(self) -> list[int]:
+        """Scene, persona and line as one."""
         return [*self.scene, *self.persona, *self.turn]
 
 
 def build(
-    name: str, seed: int = 0, turn_seed: int | None = None, quest_share: float = 0.125
+    name: str,
+    seed: int = 0,
+    turn_seed: int | None = None,
+    quest_share: float = 0.125,
+    vocab: int | None = None,
 ) -> list[Line]:
     """The lines in random order; another `turn_seed` keeps scenes and personas and changes lines.
 
     The first NPCs of a scene are its quest-givers.
+
+    Args:
+        vocab: ids are from 100 to below this; None takes the profile's, which suits most models.
     """
     profile, chance = PROFILES[name], random.Random(seed)
+    highest = vocab or profile.vocab
 
     def ids(count: int) -> tuple[int, ...]:
-        return tuple(chance.randrange(100, profile.vocab) for _ in range(count))
+        return tuple(chance.randrange(100, highest) for _ in range(count))
 
     lines: list[Line] = []
     for s in range(profile.scenes):
@@ -80,6 +89,7 @@ def build(
 
 
 def main() -> None:
+    """Print a workload as JSON, for engines that are measured by a script of their own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", choices=PROFILES, default="gpu")
     parser.add_argument("--seed", type=int, default=0)

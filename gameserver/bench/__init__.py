@@ -1,0 +1,1 @@
+"""`troupe bench`: how fast a server speaks, ours or another's."""
