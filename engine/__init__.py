@@ -11,7 +11,7 @@ from engine.api import AsyncEngine, Ticket
 from engine.config import EngineConfig
 from engine.grammar import Grammar
 from engine.llm import LLM, Completion
-from engine.outputs import RequestOutput, Usage
+from engine.outputs import Embedding, RequestOutput, Usage
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
 
@@ -19,6 +19,7 @@ __all__ = [
     "LLM",
     "AsyncEngine",
     "Completion",
+    "Embedding",
     "EngineConfig",
     "Grammar",
     "Prefix",

@@ -8,16 +8,20 @@ from functools import partial
 
 from engine.build import build_engine, kv_summary
 from engine.config import EngineConfig
-from engine.errors import EngineStopped, OutOfMemory
+from engine.errors import EngineError, EngineStopped, OutOfMemory
 from engine.grammar import Grammar
-from engine.outputs import RequestOutput, Usage
+from engine.loop import READ
+from engine.outputs import Embedding, RequestOutput, Usage
 from engine.params import SamplingParams
+from engine.pooling import Pooling, PoolingKind
 from engine.prefixes import Prefix
 from engine.request import Request
 from engine.scripted import ScriptedModel
 from engine.weights.load import LoadedModel
 
 _log = logging.getLogger("troupe.engine")
+#: Texts of one `embed` that are in the engine's queue together: the queue is for others, too.
+_TEXTS_AT_ONCE = 16
 
 
 class Ticket:
@@ -219,6 +223,68 @@ class AsyncEngine:
                     return
         finally:
             self.cancel(ticket)
+
+    async def embed(
+        self,
+        texts: Sequence[str | Sequence[int]],
+        *,
+        pooling: PoolingKind = "mean",
+        normalize: bool = True,
+        priority: int = 2,
+        shares: tuple[str, ...] = (),
+    ) -> list[Embedding]:
+        """The vector of each text, read beside the replies in what their steps leave.
+
+        Args:
+            texts: text or token ids.
+            pooling: "mean" of all tokens' final hidden states, or the "last" token's.
+            normalize: scale vectors to length 1.
+            priority: class; 2 is after everybody who waits for a reply.
+            shares: on whose account, for the `fair` policy.
+
+        Raises:
+            InvalidRequest, ContextExceeded: one cannot be read; nothing was.
+            QueueFull, EngineStopped: at once, or while some still had to be queued; the others are
+                given up.
+            EngineError: the step that read one of them failed.
+        """
+        jobs: list[tuple[tuple[int, ...], Pooling]] = []
+        for number, text in enumerate(texts):
+            how = Pooling(pooling, normalize=normalize)
+            ids = self.tokenizer.prompt(text) if isinstance(text, str) else text
+            try:
+                checked = self._engine.check_request(ids, READ, priority=priority, pooling=how)
+            except EngineError as error:
+                error.add_note(f"in text {number}")
+                raise
+            jobs.append((checked, how))
+        some_may_go = asyncio.Semaphore(_TEXTS_AT_ONCE)
+
+        async def read(ids: tuple[int, ...], how: Pooling) -> Embedding:
+            async with some_may_go:
+                return await self._read(ids, how, priority, shares)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(read(*job)) for job in jobs]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    async def _read(
+        self, ids: tuple[int, ...], pooling: Pooling, priority: int, shares: tuple[str, ...]
+    ) -> Embedding:
+        if self._stopping:
+            raise EngineStopped("the engine is shutting down")
+        done: asyncio.Future[RequestOutput] = asyncio.get_running_loop().create_future()
+        request = self._engine.embed(ids, pooling, priority=priority, shares=shares)
+        self._sinks[request.id] = lambda output: None if done.done() else done.set_result(output)
+        self._wake.set()
+        try:
+            return Embedding.of(await done)
+        finally:
+            self._engine.cancel(request)
+            self._wake.set()
 
     def gauges(self) -> dict[str, float]:
         """A recent snapshot of the engine's counters; exact when it is idle. See `engine.stats`."""

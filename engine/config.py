@@ -56,6 +56,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ageing_s: float = 5.0
     #: Requests that may wait; more are refused as busy.
     max_waiting: int = 256
+    #: Where requests without a seed of their own get theirs from; None makes each run another.
+    seed: int | None = None
     #: Worker threads of the forward pass; None takes all cores.
     threads: int | None = None
     #: Pace of a scripted model (`script:FILE`), so that exact streams look like speech.

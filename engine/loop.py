@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import random
 import secrets
 import time
 from collections import deque
@@ -18,7 +19,8 @@ from engine.decoding.text import TextStream
 from engine.errors import ContextExceeded, EngineError, InvalidRequest, OutOfMemory, QueueFull
 from engine.outputs import FinishReason, RequestOutput
 from engine.params import SamplingParams
-from engine.plan import StepPlan
+from engine.plan import SequenceStep, StepPlan
+from engine.pooling import Pooling
 from engine.prefixes import Prefix, PrefixTree
 from engine.request import Request, State, Warming
 from engine.runner import Runner
@@ -28,6 +30,7 @@ from engine.stats import Stats
 from engine.tokenizer import Tokenizer
 
 _log = logging.getLogger("troupe.engine")
+READ = SamplingParams(max_tokens=1)  # of a text that is read for its embedding; nothing is drawn
 _SNAPSHOT_EVERY_S = (
     0.05  # gauges may be this old while steps run; they are exact when the engine is idle
 )
@@ -66,6 +69,9 @@ class Engine:
         self._stats = Stats()
         self._inbox: deque[Callable[[], None]] = deque()
         self._ids = itertools.count()
+        self._draw_seed = (
+            secrets.randbits if config.seed is None else random.Random(config.seed).getrandbits
+        )
         self.grammars = GrammarCompiler(tokenizer)
         self._outputs: list[RequestOutput] = []
         self._cancelled: list[Request] = []
@@ -116,8 +122,10 @@ class Engine:
         salt: str = "",
         shares: tuple[str, ...] = (),
         sibling: Request | None = None,
+        pooling: Pooling | None = None,
     ) -> Request:
-        """Queue a request; see `AsyncEngine.submit`. `sibling` is a sample of the same prompt.
+        """Queue a request; see `AsyncEngine.submit`. `sibling` is a sample of the same prompt;
+        with `pooling` the prompt is only read, see `embed`.
 
         Raises:
             InvalidRequest: no tokens, ids outside the vocabulary, a negative priority.
@@ -125,7 +133,9 @@ class Engine:
             QueueFull: `max_waiting` requests wait already.
         """
         try:
-            ids = self.check_request(prompt_ids, params, prefix=prefix, priority=priority)
+            ids = self.check_request(
+                prompt_ids, params, prefix=prefix, priority=priority, pooling=pooling
+            )
             if len(self._scheduler.waiting) + len(self._inbox) >= self._config.max_waiting:
                 raise QueueFull(self._config.max_waiting)
         except EngineError:
@@ -140,15 +150,30 @@ class Engine:
             priority=priority,
             salt=salt,
             shares=shares,
-            seed=secrets.randbits(62) if params.seed is None else params.seed,
+            seed=self._draw_seed(62) if params.seed is None else params.seed,
             text=TextStream(self._tokenizer, params, self._tokenizer.eos_ids, constraint),
             arrived=self._clock(),
             changes=self._changes(ids, params, prefix),
             constraint=constraint,
             sibling=sibling,
+            pooling=pooling,
         )
         self._inbox.append(partial(self._scheduler.add, request))
         return request
+
+    def embed(
+        self,
+        token_ids: Sequence[int],
+        pooling: Pooling,
+        *,
+        priority: int = 2,
+        shares: tuple[str, ...] = (),
+    ) -> Request:
+        """Queue a text to be read for its embedding; its only output has `embedding` set.
+
+        It is read beside the replies, in what their steps leave; errors as of `submit`.
+        """
+        return self.submit(token_ids, READ, priority=priority, shares=shares, pooling=pooling)
 
     def check_request(
         self,
@@ -157,6 +182,7 @@ class Engine:
         *,
         prefix: Prefix | None = None,
         priority: int = 1,
+        pooling: Pooling | None = None,
     ) -> tuple[int, ...]:
         """The prompt as a tuple, if the request can run at all; raises what `submit` would, but
         QueueFull.
@@ -166,8 +192,8 @@ class Engine:
             raise InvalidRequest(f"n must be at most {self._config.max_waiting}, not {params.n}")
         if type(priority) is not int or priority < 0:
             raise InvalidRequest(f"priority must be 0 (most urgent) or more, not {priority!r}")
-        kept = len(ids) + params.max_tokens
-        if self._sliding is not None:
+        kept = len(ids) + (params.max_tokens if pooling is None else 0)
+        if self._sliding is not None and pooling is None:
             kept = self._sliding.of_own(kept)
         total = (prefix.total if prefix else 0) + kept
         if total > self.max_model_len:
@@ -243,6 +269,8 @@ class Engine:
             if share.sample:
                 assert isinstance(share.owner, Request)
                 self._take(share.owner, next(sampled), now)
+            else:
+                self._take_states(share)
 
     def _fail(self, plan: StepPlan, error: Exception) -> None:
         """One bad step must not end the engine, only the requests in it."""
@@ -272,6 +300,15 @@ class Engine:
         self._outputs.append(output)
         if request.constraint is not None:
             request.constraint.begin_mask()
+
+    def _take_states(self, share: SequenceStep) -> None:
+        """Give out the embedding of a text that has been read to its end."""
+        request = share.owner
+        if not isinstance(request, Request) or request.pooling is None or not request.is_read:
+            return
+        if request.state is not State.FINISHED:
+            vector = request.pooling.vector()
+            self._end(request, "stop", last=RequestOutput(request.id, "", (), embedding=vector))
 
     def _end(
         self,

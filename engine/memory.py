@@ -76,7 +76,9 @@ class Memory:
     def room(self, request: Request) -> int:
         """Most own tokens of a request that are in the cache at a time."""
         limit = request.own_limit
-        return limit if self._sliding is None else self._sliding.of_own(limit)
+        if self._sliding is None or request.pooling is not None:  # texts are read whole
+            return limit
+        return self._sliding.of_own(limit)
 
     def slide(self, request: Request) -> tuple[tuple[int, ...], int]:
         """Make room for a request that has none left and needs some.
@@ -85,7 +87,7 @@ class Memory:
         comes next. Returns the blocks whose keys must move, and by how many positions.
         """
         sliding = self._sliding
-        if sliding is None or request.computed < sliding.room:
+        if sliding is None or request.pooling is not None or request.computed < sliding.room:
             return (), 0
         size = self.pool.block_size
         first, count = sliding.sinks // size, sliding.stretch // size
@@ -116,6 +118,8 @@ class Memory:
             covered = len(request.prompt_ids)
             return sibling.blocks[: self.pool.blocks_for(covered)], covered
         size = self.pool.block_size
+        if request.pooling is not None:
+            return [], 0
         found: list[int] = []
         for index in range(min(len(request.tokens), self.room(request)) // size):
             block = self.pool.find(request.key(index, size))
@@ -142,5 +146,7 @@ class Memory:
         )
 
     def _publish(self, request: Request, first: int, end: int) -> None:
+        if request.pooling is not None:
+            return  # a dialogue's history is worth more than a text that was read once
         for index in range(first, end):
             self.pool.publish(request.blocks[index], request.key(index, self.pool.block_size))

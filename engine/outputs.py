@@ -6,6 +6,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from engine.errors import EngineError
+
 FinishReason = Literal["stop", "length", "cancelled", "failed"]
 
 
@@ -57,3 +59,23 @@ class RequestOutput:
     logprobs: tuple[dict[int, float], ...] | None = None
     complete: bool | None = None
     embedding: npt.NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """What a text means, as a vector.
+
+    Attributes:
+        vector: float32 [hidden].
+        prompt_tokens: tokens that were read for it.
+    """
+
+    vector: npt.NDArray[np.float32]
+    prompt_tokens: int
+
+    @classmethod
+    def of(cls, output: RequestOutput) -> "Embedding":
+        """The embedding in a request's last output; raises EngineError if the request failed."""
+        if output.embedding is None or output.usage is None:
+            raise EngineError(output.error or f"the text was not read: {output.finish}")
+        return cls(output.embedding, output.usage.prompt_tokens)

@@ -111,6 +111,7 @@ class OverlapEngine(Engine):
         self._stats.stepped(replace(flight.plan, sequences=alive), elapsed_ms)
         for share in flight.plan.sequences:
             if not share.sample:
+                self._take_states(share)
                 continue
             assert isinstance(share.owner, Request)
             sampled = next(drawn)

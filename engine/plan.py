@@ -6,6 +6,7 @@ A `StepPlan` is device-neutral: it names token ids, positions and physical block
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,11 @@ import torch
 if TYPE_CHECKING:
     from engine.prefixes import Prefix
     from engine.request import Request
+
+
+#: Given the final hidden states (after the last norm) of consecutive rows, [rows, hidden] in the
+#: model's own precision, which are overwritten after the call.
+StatesSink = Callable[[torch.Tensor], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,7 @@ class SequenceStep:
         sample: whether the last row's logits yield a token.
         moved: blocks whose keys are first to be rotated back by `moved_by` positions, because what
             lay before them was let go.
+        states: who wants the hidden states of all its rows, if anybody does.
     """
 
     owner: Request | Prefix
@@ -55,6 +62,7 @@ class SequenceStep:
     sample: bool
     moved: tuple[int, ...] = ()
     moved_by: int = 0
+    states: StatesSink | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +108,8 @@ def request_step(
         start=request.base + start,
         slots=_slots(request.blocks, start, end, block_size),
         segments=tuple(segments),
-        sample=end == len(request.tokens),
+        sample=end == len(request.tokens) and request.pooling is None,
+        states=request.pooling.add if request.pooling else None,
         moved=moved,
         moved_by=moved_by,
     )
@@ -121,6 +130,18 @@ def node_step(node: Prefix, count: int, block_size: int) -> SequenceStep:
         segments=tuple(segments),
         sample=False,
     )
+
+
+def wanted_states(sequences: Sequence[SequenceStep]) -> tuple[tuple[int, int, StatesSink], ...]:
+    """Rows [start, end) of a step whose hidden states are wanted, and by whom."""
+    wanted: list[tuple[int, int, StatesSink]] = []
+    start = 0
+    for share in sequences:
+        end = start + len(share.tokens)
+        if share.states is not None:
+            wanted.append((start, end, share.states))
+        start = end
+    return tuple(wanted)
 
 
 def _slots(blocks: list[int], start: int, end: int, size: int) -> tuple[int, ...]:
@@ -158,6 +179,7 @@ class ForwardBatch:
         slots: int64 [rows], where each row's K and V are written.
         spans: one per sequence.
         logit_rows: int64 [samples], rows whose logits are wanted.
+        states: see `wanted_states`.
     """
 
     tokens: torch.Tensor
@@ -165,3 +187,4 @@ class ForwardBatch:
     slots: torch.Tensor
     spans: tuple[Span, ...]
     logit_rows: torch.Tensor
+    states: tuple[tuple[int, int, StatesSink], ...] = ()

@@ -12,6 +12,7 @@ from engine.decoding.text import TextStream
 from engine.errors import OutOfMemory
 from engine.outputs import Usage
 from engine.params import SamplingParams
+from engine.pooling import Pooling
 from engine.prefixes import Prefix
 
 #: Odd and far from small seeds, so that one request's noise never becomes another's.
@@ -42,6 +43,8 @@ class Request:
         seed: key of this request's noise, see `engine.decoding.sampling`.
         changes: what its parameters change about logits, if anything.
         constraint: what holds it to its grammar, if it has one.
+        pooling: gathers its hidden states, if it is a text to be read for its embedding; then it
+            yields no token and shares no KV: all its states must be computed.
         sibling: another sample of the same prompt, whose KV it takes over instead of computing it.
     """
 
@@ -61,6 +64,7 @@ class Request:
         changes: LogitChanges | None = None,
         constraint: Constraint | None = None,
         sibling: "Request | None" = None,
+        pooling: Pooling | None = None,
     ) -> None:
         self.id = request_id
         self.prompt_ids = prompt_ids
@@ -74,6 +78,7 @@ class Request:
         self.changes = changes
         self.constraint = constraint
         self.sibling = sibling
+        self.pooling = pooling
         self.chain = prefix.chain() if prefix else []
         self.base = prefix.total if prefix else 0
 
@@ -93,7 +98,7 @@ class Request:
     @property
     def own_limit(self) -> int:
         """Own tokens it may reach: prompt and longest output."""
-        return len(self.prompt_ids) + self.params.max_tokens
+        return len(self.prompt_ids) + (self.params.max_tokens if self.pooling is None else 0)
 
     @property
     def outputs(self) -> int:
@@ -107,6 +112,11 @@ class Request:
         if sibling is None or sibling.state is State.FINISHED or sibling.slid or self.slid:
             return False
         return sibling.computed < len(sibling.prompt_ids)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it is a text read to its end, of which nothing is left to compute."""
+        return self.pooling is not None and self.computed == len(self.tokens)
 
     @property
     def speaking(self) -> bool:

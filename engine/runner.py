@@ -16,8 +16,9 @@ class HostDecoder(Protocol):
     """A decoder on the CPU that can continue sequences over a paged cache."""
 
     def compute(self, sequences: Sequence[SequenceStep], cache: KVCache) -> torch.Tensor:
-        """Store the sequences' KV in `cache`, then return logits, float32 [sequences with
-        `sample`, vocab], which the next call may overwrite.
+        """Store the sequences' KV in `cache`, hand out the hidden states of those whose `states`
+        are wanted, then return logits, float32 [sequences with `sample`, vocab], which the next
+        call may overwrite.
         """
 
 

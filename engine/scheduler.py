@@ -101,7 +101,7 @@ class Scheduler:
         """
         self.step += 1
         readers: list[Reader] = [*self.waiting, *self.parked, *self.warming]
-        readers += [request for request in self.running if not request.speaking]
+        readers += [r for r in self.running if not (r.speaking or r.is_read)]
         readers.sort(key=lambda reader: self._policy.key(reader, now))
         self._park_for(readers)
         speakers = [request for request in self.running if request.speaking]

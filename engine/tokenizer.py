@@ -40,7 +40,8 @@ class Tokenizer:
     Attributes:
         vocab_size: ids are below this.
         eos_ids: tokens that end a reply.
-        bos_id: token that starts every prompt, if the model wants one.
+        bos_id: token that the model's file calls the beginning of a sequence, if any.
+        opening: what the model was trained to see before any text: BOS, or nothing.
         special_ids: control tokens; `encode` never yields one, `decode` shows none.
     """
 
@@ -54,6 +55,7 @@ class Tokenizer:
         self.eos_ids = frozenset(eos_ids)
         self.bos_id = bos_id
         self.special_ids = frozenset(index for index, token in added.items() if token.special)
+        self.opening = _opening(backend)
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text` as plain text: `<|im_start|>` becomes ordinary tokens, no BOS or EOS is
@@ -61,6 +63,10 @@ class Tokenizer:
         """
         clean = text.encode("utf-8", "replace").decode("utf-8")
         return self._text.encode(clean, add_special_tokens=False).ids
+
+    def prompt(self, text: str) -> list[int]:
+        """Ids of a whole prompt in plain text: as `encode`, behind the model's `opening`."""
+        return [*self.opening, *self.encode(text)]
 
     def control(self, text: str) -> list[int]:
         """Ids of a piece of the chat template, in which control tokens are recognised. Never for
@@ -125,12 +131,15 @@ class Tokenizer:
             (backend.add_special_tokens if special else backend.add_tokens)(marks)
         ends = (metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom"))
         bos = metadata.get("tokenizer.ggml.bos_token_id")
-        return cls(
+        tokenizer = cls(
             backend,
             eos_ids=[int(index) for index in ends if index is not None],
             bos_id=None if bos is None else int(bos),
             vocab_size=len(spellings),
         )
+        if bos is not None and metadata.get("tokenizer.ggml.add_bos_token"):
+            tokenizer.opening = (int(bos),)
+        return tokenizer
 
     @classmethod
     def from_folder(
@@ -154,6 +163,16 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         return cls(backend, eos_ids=eos_ids, bos_id=bos_id, vocab_size=vocab_size)
+
+
+def _opening(backend: Backend) -> tuple[int, ...]:
+    """What the tokenizer's own post-processor puts before a text."""
+    plain = backend.encode("a", add_special_tokens=False).ids
+    whole = backend.encode("a", add_special_tokens=True).ids
+    for start in range(len(whole) - len(plain) + 1):
+        if whole[start : start + len(plain)] == plain:
+            return tuple(whole[:start])
+    return ()
 
 
 def _pre_tokenizer(cut: str) -> pre_tokenizers.PreTokenizer:

@@ -17,7 +17,7 @@ from engine.device.layout import arrange
 from engine.device.tables import StepArrays, StepTables
 from engine.kv.cache import KVCache
 from engine.models.device_decoder import DeviceDecoder
-from engine.plan import BlockCopy, SequenceStep, StepPlan
+from engine.plan import BlockCopy, SequenceStep, StatesSink, StepPlan, wanted_states
 from engine.request import Request
 from engine.runner import sample_spec
 from kernels.gpu import sampling
@@ -195,7 +195,9 @@ class DeviceRunner:
         room = {name: len(array) for name, array in arrays.sections.items()}
         tables = StepTables(room, self._decoder.device)
         tables.upload(arrays.sections)
-        logits = self._forward(tables, rows, samples, self._new_partials(arrays.partials))
+        partials = self._new_partials(arrays.partials)
+        states = wanted_states(sequences)
+        logits = self._forward(tables, rows, samples, partials, states=states)
         if samples:
             self._sample(tables, logits, samples)
         return logits
@@ -267,9 +269,11 @@ class DeviceRunner:
         samples: int,
         partials: tuple[torch.Tensor, torch.Tensor],
         side: torch.cuda.Stream | None = None,
+        states: Sequence[tuple[int, int, StatesSink]] = (),
     ) -> torch.Tensor:
+        cache, attentions = self._cache, self._attentions
         return self._decoder.forward(
-            tables, rows, samples, self._drawn, self._cache, self._attentions, partials, side
+            tables, rows, samples, self._drawn, cache, attentions, partials, side, states
         )
 
     def _sample(self, tables: StepTables, logits: torch.Tensor, samples: int) -> None:

@@ -153,6 +153,8 @@ class Decoder:
             x = _add(x, layer.output, attended, layer.attended_norm, eps)
             gated = layer.gate(rms_norm(x, layer.ffn_norm, eps))
             x = _add(x, layer.down, gated, layer.down_norm, eps)
+        for start, end, take in batch.states:
+            take(rms_norm(x[start:end], self._norm, eps))
         logits = self._head(rms_norm(x[batch.logit_rows], self._norm, eps)).float()
         if config.logit_cap:
             logits = config.logit_cap * torch.tanh(logits / config.logit_cap)

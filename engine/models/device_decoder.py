@@ -1,6 +1,6 @@
 """The decoder of `engine.models.decoder` on an accelerator: same layers, fused kernels."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from engine.device.tables import StepTables
 from engine.errors import ModelError
 from engine.kv.cache import KVCache
 from engine.models.config import ModelConfig
+from engine.plan import StatesSink
 from kernels.gpu.layers import add_rms_norm, embed, rms_norm, rope_store, silu_gate
 from kernels.gpu.tree_attention import TreeAttention
 from kernels.reference import rope_tables
@@ -157,6 +158,7 @@ class DeviceDecoder:
         attention: Mapping[int, TreeAttention],
         partials: tuple[torch.Tensor, torch.Tensor],
         side: torch.cuda.Stream | None = None,
+        states: Sequence[tuple[int, int, StatesSink]] = (),
     ) -> torch.Tensor:
         """Store the step's KV in `cache` and compute logits.
 
@@ -169,6 +171,7 @@ class DeviceDecoder:
             attention: kernels, by the window of the layers they are for.
             partials: room for their partial results.
             side: stream for what may run beside the rest.
+            states: rows whose final hidden states are wanted, and by whom.
 
         Returns:
             `kv_dtype` [samples, vocab].
@@ -204,6 +207,8 @@ class DeviceDecoder:
             normed = add_rms_norm(mixed, residual, layer.ffn_norm, eps)
             mixed = F.linear(silu_gate(F.linear(normed, layer.gate_up)), layer.down)
             normed = add_rms_norm(mixed, residual, following[number], eps)
+        for start, end, take in states:
+            take(normed[start:end])
         if not samples:
             return normed.new_empty(0, config.vocab_size)
         if samples != rows:

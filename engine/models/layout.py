@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from engine.plan import ForwardBatch, SequenceStep, Span
+from engine.plan import ForwardBatch, SequenceStep, Span, wanted_states
 
 
 def lay_out(sequences: Sequence[SequenceStep], block_size: int) -> ForwardBatch:
@@ -30,6 +30,7 @@ def lay_out(sequences: Sequence[SequenceStep], block_size: int) -> ForwardBatch:
         torch.tensor(slots),
         tuple(spans),
         torch.tensor(logit_rows, dtype=torch.int64),
+        wanted_states(sequences),
     )
 
 

@@ -14,12 +14,12 @@ from engine.errors import ModelError
 from engine.kv.cache import KVCache
 from engine.models.config import ModelConfig
 from engine.native.layout import lay_out
-from engine.plan import SequenceStep
+from engine.plan import SequenceStep, wanted_states
 from kernels.cpu.native.attending import BLOCK
 from kernels.cpu.native.forward import Floats, Room, Shape, Weights, forward, make_room
 from kernels.cpu.native.matrix import Matrix
 from kernels.cpu.native.vectors import LANES, has
-from kernels.reference import rope_tables, rotated_back
+from kernels.reference import rms_norm, rope_tables, rotated_back
 
 if TYPE_CHECKING:
     from engine.weights.checkpoint import Checkpoint
@@ -116,6 +116,10 @@ class NativeDecoder:
         part(0, threads)
         for helper in helpers:
             helper.result()
+        norm = torch.from_numpy(self._weights.norm)
+        for start, end, take in wanted_states(sequences):
+            rows = torch.from_numpy(room.x[start:end, : self.config.hidden])
+            take(rms_norm(rows, norm, self.config.norm_eps))
         return torch.from_numpy(room.logits[:samples, : self.config.vocab_size])
 
     def _move_keys(self, cache: KVCache, blocks: Sequence[int], by: int) -> None:

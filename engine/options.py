@@ -1,0 +1,121 @@
+"""vLLM's names for an engine's settings, and what they mean here."""
+
+from dataclasses import dataclass, fields
+from typing import Any, NoReturn
+
+import msgspec
+
+from engine.config import EngineConfig
+from engine.errors import InvalidRequest
+
+#: vLLM's names for numbers, and ours. Ours for "auto" is what the settings say already.
+_NUMERICS = {
+    "auto": None,
+    "float32": "exact",
+    "float": "exact",
+    "bfloat16": "bf16",
+}
+_POLICIES = {"fcfs": "fifo"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """Settings by the names vLLM gives them; None leaves a setting as it is.
+
+    Attributes:
+        gpu_memory_utilization: share of a GPU's memory for weights, KV pool and steps.
+        max_num_seqs: requests decoded together.
+        max_num_batched_tokens: most rows in one step.
+        max_model_len: longest prompt + output in tokens.
+        block_size: tokens per KV block.
+        enforce_eager: capture no steps; on a CPU none are captured anyhow.
+        dtype: "float32" is exact, "bfloat16" halves memory traffic, "auto" takes the fastest.
+        scheduling_policy: "fcfs", "priority", or another of `EngineConfig.scheduling_policy`.
+        seed: where requests without a seed of their own get theirs from.
+        swap_space: not built; only 0.
+        kv_cache_dtype: keys and values have the model's own type; only "auto".
+        tensor_parallel_size: not built; only 1.
+        quantization: not chosen; weights are read in the types their file has.
+        enable_chunked_prefill, enable_prefix_caching: always on; only True.
+    """
+
+    gpu_memory_utilization: float | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    max_model_len: int | None = None
+    block_size: int | None = None
+    enforce_eager: bool | None = None
+    dtype: str | None = None
+    scheduling_policy: str | None = None
+    seed: int | None = None
+    swap_space: float | None = None
+    kv_cache_dtype: str | None = None
+    tensor_parallel_size: int | None = None
+    quantization: str | None = None
+    enable_chunked_prefill: bool | None = None
+    enable_prefix_caching: bool | None = None
+
+    def applied_to(self, config: EngineConfig) -> EngineConfig:
+        """The same settings with these changed.
+
+        Raises:
+            InvalidRequest: one is out of range, or asks for what is not built.
+        """
+        self._refuse_what_is_not_built()
+        same = {field.name for field in fields(self)} & set(EngineConfig.__struct_fields__)
+        changes = {name: getattr(self, name) for name in sorted(same)}
+        changes["numerics"] = self._numerics()
+        if self.scheduling_policy is not None:
+            changes["scheduling_policy"] = _POLICIES.get(
+                self.scheduling_policy, self.scheduling_policy
+            )
+        changes = {name: value for name, value in changes.items() if value is not None}
+        _make_room(changes, config)
+        try:
+            return msgspec.convert({**msgspec.structs.asdict(config), **changes}, EngineConfig)
+        except msgspec.ValidationError as error:
+            raise InvalidRequest(f"engine settings: {error}") from error
+
+    def _numerics(self) -> str | None:
+        if self.dtype is None:
+            return None
+        name = str(self.dtype).removeprefix("torch.")
+        if name not in _NUMERICS:
+            _refuse("dtype", self.dtype, f"known are {', '.join(map(repr, _NUMERICS))}")
+        return _NUMERICS[name]
+
+    def _refuse_what_is_not_built(self) -> None:
+        if self.swap_space:
+            _refuse("swap_space", self.swap_space, "KV is not moved to host memory; only 0")
+        if self.kv_cache_dtype not in (None, "auto"):
+            _refuse("kv_cache_dtype", self.kv_cache_dtype, "KV has the model's type; only 'auto'")
+        if self.tensor_parallel_size not in (None, 1):
+            _refuse("tensor_parallel_size", self.tensor_parallel_size, "a model runs on one device")
+        if self.quantization is not None:
+            _refuse(
+                "quantization",
+                self.quantization,
+                "weights are read in the types their file has: leave this out, and name a file",
+            )
+        for name in ("enable_chunked_prefill", "enable_prefix_caching"):
+            if getattr(self, name) not in (None, True):
+                _refuse(name, getattr(self, name), "it is always on")
+
+
+def _make_room(changes: dict[str, Any], config: EngineConfig) -> None:
+    """Let settings that were not named follow those that were, as far as they must."""
+    most = changes.get("max_num_seqs", config.max_num_seqs)
+    rows = changes.get("max_num_batched_tokens")
+    if not isinstance(most, int) or not isinstance(rows, int | None):
+        return  # refused for its type below
+    if config.reserved_slots >= most:
+        changes["reserved_slots"] = max(most - 1, 0)
+    if rows is None:
+        least = most + config.min_prefill_tokens
+        changes["max_num_batched_tokens"] = max(config.max_num_batched_tokens, least)
+    elif rows < most + config.min_prefill_tokens:
+        changes["min_prefill_tokens"] = max(rows - most, 1)
+
+
+def _refuse(name: str, value: object, reason: str) -> NoReturn:
+    raise InvalidRequest(f"{name}={value!r} is not supported: {reason}")
