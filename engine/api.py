@@ -189,8 +189,9 @@ class AsyncEngine:
 
     def cancel(self, ticket: Ticket) -> None:
         """End a request, queued or running; its last output says `cancelled`. Idempotent."""
-        self._engine.cancel(ticket._request)
-        self._wake.set()
+        if ticket.id in self._sinks:  # else it has ended: no work, and no place in the queue
+            self._engine.cancel(ticket._request)
+            self._wake.set()
 
     async def stream(
         self,

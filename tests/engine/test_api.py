@@ -74,6 +74,20 @@ async def test_leaving_a_stream_cancels_it() -> None:
     await engine.stop()
 
 
+async def test_cancelling_what_has_ended_takes_no_place_in_the_queue() -> None:
+    config = EngineConfig(max_waiting=1, script_step_ms=0.2)
+    engine = AsyncEngine(scripted(REPLIES), config)
+    await engine.start()
+    outputs = asyncio.Queue[RequestOutput]()
+    ticket = engine.submit([1, 2], EVERYTHING, on_output=outputs.put_nowait)
+    while (await outputs.get()).finish is None:
+        pass
+    for _ in range(3):
+        engine.cancel(ticket)
+    engine.submit([1, 2], EVERYTHING, on_output=outputs.put_nowait)
+    await engine.stop()
+
+
 async def test_a_listener_that_raises_does_not_silence_the_others(engine: AsyncEngine) -> None:
     def broken(output: RequestOutput) -> None:
         raise RuntimeError("listener")
