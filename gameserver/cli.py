@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from gameserver import logs
+from gameserver import logs, model_cli
 from gameserver.packs import CannotFind, find_packs
 
 # Everything that reaches the engine imports torch, which takes seconds: `serve` does so itself, and
@@ -92,13 +92,13 @@ def serve(
         typer.Option(
             "--inspect", help="Show prompts at /debug/prompts/TURN on the console: for developers."
         ),
+    ] = False,
     watch: Annotated[
         bool | None,
         typer.Option(
             "--watch", help="Follow changes of scene files while players talk.", show_default=False
         ),
     ] = None,
-    ] = False,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], typer.Option(help="How much is logged.")
     ] = "warning",
@@ -112,7 +112,6 @@ def serve(
 
     logs.configure(log_level)
     given = {
-        "watch": watch,
         "host": host,
         "port": port,
         "console_host": console_host,
@@ -120,6 +119,7 @@ def serve(
         "model": model,
         "scenes": tuple(str(folder) for folder in scenes) if scenes else None,
         "data": str(data) if data else None,
+        "watch": watch,
     }
     display = StartupDisplay(_err)
     try:
@@ -164,6 +164,9 @@ def talk(
         _fail(str(error))
     except KeyboardInterrupt:
         _out.print()
+
+
+model_cli.add_commands(cli)
 
 
 class CannotStart(Exception):

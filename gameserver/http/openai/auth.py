@@ -14,7 +14,9 @@ from pathlib import Path
 from gameserver.http.openai.errors import ApiError
 from gameserver.settings import SettingsError
 
-_LINE = re.compile(r"(?P<name>[A-Za-z0-9_.-]{1,64})\s+(?P<hash>[0-9a-f]{64})")
+#: What callers may be called.
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_LINE = re.compile(rf"(?P<name>{NAME.pattern})\s+(?P<hash>[0-9a-f]{{64}})")
 _PREFIX = "tr-"
 #: The caller's name where no keys are asked for.
 ANYONE = "anyone"

@@ -1,0 +1,65 @@
+"""A model in this process behind the same API as a server's: commands need one way to ask."""
+
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from engine.api import AsyncEngine
+from engine.config import EngineConfig
+from engine.weights.load import load_model
+from gameserver.http.listener import Listener, bind
+from gameserver.http.openai.api import OpenAIApi
+from gameserver.http.openai.auth import Keys, key_line
+from gameserver.readiness import Readiness
+from gameserver.settings import ApiSettings
+
+Progress = Callable[[str, int, int], None]
+
+
+class _Node:
+    """As much of a node as the API asks for."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self.engine: AsyncEngine | None = engine
+        self.readiness = Readiness()
+        self.readiness.state = "ready"
+
+
+def load_engine(
+    spec: str, data_dir: Path, config: EngineConfig, progress: Progress | None = None
+) -> AsyncEngine:
+    """An engine over a model, not started. Takes as long as loading does.
+
+    Raises:
+        ModelError, OutOfMemory: see `engine.weights.load.load_model`.
+    """
+    model = load_model(
+        spec,
+        data_dir=data_dir,
+        numerics=config.numerics,
+        progress=progress,
+        threads=config.threads,
+        device=config.device,
+    )
+    return AsyncEngine(model, config)
+
+
+@contextlib.asynccontextmanager
+async def serving(engine: AsyncEngine) -> AsyncIterator[tuple[str, str]]:
+    """Serve an engine on a free loopback port for this process alone; gives address and key."""
+    key = secrets.token_urlsafe(32)
+    name, digest = key_line("own", key).split()
+    keys = Keys({bytes.fromhex(digest): name})
+    await engine.start()
+    api = OpenAIApi(_Node(engine), ApiSettings(), keys)
+    listener = Listener(Starlette(routes=[Mount("/v1", api.app)]), bind("127.0.0.1", 0, "--url"))
+    try:
+        await listener.start()
+        yield f"http://127.0.0.1:{listener.port}", key
+    finally:
+        await engine.stop()
+        await listener.stop()
