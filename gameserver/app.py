@@ -38,6 +38,7 @@ STAGES = {
     "download": "Fetching the model",
     "unpack": "Unpacking the model",
     "weights": "Loading the weights",
+    "compile": "Compiling for this processor (seconds, and only the first time)",
 }
 # Python hands the interpreter from thread to thread every 5 ms by default; a token that waits for
 # the engine's thread that long is late.

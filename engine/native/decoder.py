@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -14,7 +14,8 @@ from engine.errors import ModelError
 from engine.kv.cache import KVCache
 from engine.models.config import ModelConfig
 from engine.native.layout import lay_out
-from engine.plan import SequenceStep, wanted_states
+from engine.plan import Segment, SequenceStep, wanted_states
+from engine.prefixes import Prefix
 from kernels.cpu.native.attending import BLOCK
 from kernels.cpu.native.forward import Floats, Room, Shape, Weights, forward, make_room
 from kernels.cpu.native.matrix import Matrix
@@ -46,7 +47,9 @@ class NativeDecoder:
 
     kv_dtype = torch.bfloat16
 
-    def __init__(self, config: ModelConfig, weights: Weights, threads: int | None) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: Weights, *, halves: bool, threads: int | None = None
+    ) -> None:
         self.config = config
         self.threads = threads or len(os.sched_getaffinity(0))
         self._weights = weights
@@ -59,6 +62,7 @@ class NativeDecoder:
             np.float32(config.norm_eps),
             np.float32(score_scale * math.log2(math.e)),
             np.float32(config.embedding_scale),
+            halves,
         )
         cos, sin = rope_tables(config.rope_frequencies, config.max_len, config.rope_scale)
         pairs = len(config.rope_frequencies)
@@ -68,11 +72,11 @@ class NativeDecoder:
         self._room = self._make_room(1, 1)
 
     @staticmethod
-    def refuses(checkpoint: "Checkpoint") -> str:
+    def refuses(checkpoint: "Checkpoint", numerics: Literal["bf16", "fast"]) -> str:
         """Why a model cannot be computed this way on this machine; "" if it can."""
         config = checkpoint.config
-        if not has("avx512vnni"):
-            return "the processor has no AVX-512 VNNI"
+        if not has("avx512bw") or (numerics == "fast" and not has("avx512vnni")):
+            return "the processor has no AVX-512" + (" VNNI" if has("avx512bw") else "")
         if extras := set(config.extras()) - _EXTRAS:
             return f"the model has {', '.join(sorted(extras))}"
         if config.head_dim % LANES or config.ffn % LANES:
@@ -86,15 +90,25 @@ class NativeDecoder:
     def load(
         cls,
         checkpoint: "Checkpoint",
+        numerics: Literal["bf16", "fast"],
         progress: "Progress | None" = None,
         threads: int | None = None,
     ) -> "NativeDecoder":
-        """Read, quantise and lay out a checkpoint's weights, layer by layer.
+        """Read, round and lay out a checkpoint's weights, layer by layer: bfloat16, or 8-bit
+        integers in "fast".
 
         Raises:
             ModelError: a tensor is missing, or has not the size the config says.
         """
-        return cls(checkpoint.config, _read(checkpoint, progress), threads)
+        halves = numerics == "bf16"
+        weights = _read(checkpoint, halves, progress)
+        decoder = cls(checkpoint.config, weights, halves=halves, threads=threads)
+        if progress:
+            progress("compile", 0, 1)
+        decoder._compile()
+        if progress:
+            progress("compile", 1, 1)
+        return decoder
 
     def compute(self, sequences: Sequence[SequenceStep], cache: KVCache) -> torch.Tensor:
         """See `engine.runner.HostDecoder.compute`."""
@@ -121,6 +135,14 @@ class NativeDecoder:
             rows = torch.from_numpy(room.x[start:end, : self.config.hidden])
             take(rms_norm(rows, norm, self.config.norm_eps))
         return torch.from_numpy(room.logits[:samples, : self.config.vocab_size])
+
+    def _compile(self) -> None:
+        """Compile the forward pass, unless this machine has done so before: a step of one token."""
+        shape = self.config
+        sizes = (shape.layers, shape.kv_heads, shape.head_dim, 1, BLOCK)
+        cache = KVCache(*sizes, self.kv_dtype, torch.device("cpu"))
+        node = Prefix(0, None, (0,))
+        self.compute([SequenceStep(node, (0,), 0, (0,), (Segment(0, (0,), 1),), True)], cache)
 
     def _move_keys(self, cache: KVCache, blocks: Sequence[int], by: int) -> None:
         """Rotate the keys in `blocks` back by `by` positions, in all layers."""
@@ -157,7 +179,7 @@ def _bits(side: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint16]
     return bits
 
 
-def _read(checkpoint: "Checkpoint", progress: "Progress | None") -> Weights:
+def _read(checkpoint: "Checkpoint", halves: bool, progress: "Progress | None") -> Weights:
     config = checkpoint.config
     layers, hidden, dim = config.layers, config.hidden, config.head_dim
     inner, kv = config.heads * dim, config.kv_heads * dim
@@ -187,11 +209,11 @@ def _read(checkpoint: "Checkpoint", progress: "Progress | None") -> Weights:
         attention_norm=norms("input_layernorm.weight", hidden),
         ffn_norm=norms("post_attention_layernorm.weight", hidden),
         norm=tensor("model.norm.weight", hidden).float().numpy(),
-        qkv=Matrix.empty(layers, inner + 2 * kv, hidden),
-        output=Matrix.empty(layers, hidden, inner),
-        gate_up=Matrix.empty(layers, 2 * config.ffn, hidden),
-        down=Matrix.empty(layers, hidden, config.ffn),
-        head=Matrix.empty(1, config.vocab_size, hidden),
+        qkv=Matrix.empty(layers, inner + 2 * kv, hidden, halves=halves),
+        output=Matrix.empty(layers, hidden, inner, halves=halves),
+        gate_up=Matrix.empty(layers, 2 * config.ffn, hidden, halves=halves),
+        down=Matrix.empty(layers, hidden, config.ffn, halves=halves),
+        head=Matrix.empty(1, config.vocab_size, hidden, halves=halves),
         qkv_bias=np.concatenate(
             [norms(name, width) for name, width in zip(biases, widths, strict=True)], 1
         ),
@@ -205,16 +227,20 @@ def _read(checkpoint: "Checkpoint", progress: "Progress | None") -> Weights:
             tensor(f"{prefix}.self_attn.{part}_proj.weight", width, hidden)
             for part, width in zip("qkv", widths, strict=True)
         ]
-        weights.qkv.put(layer, torch.cat(parts))
-        weights.output.put(layer, tensor(f"{prefix}.self_attn.o_proj.weight", hidden, inner))
+        weights.qkv.put(layer, torch.cat(parts), halves=halves)
+        weights.output.put(
+            layer, tensor(f"{prefix}.self_attn.o_proj.weight", hidden, inner), halves=halves
+        )
         gate, up = (
             tensor(f"{prefix}.mlp.{part}_proj.weight", config.ffn, hidden)
             for part in ("gate", "up")
         )
-        weights.gate_up.put(layer, torch.cat((gate, up)))
-        weights.down.put(layer, tensor(f"{prefix}.mlp.down_proj.weight", hidden, config.ffn))
+        weights.gate_up.put(layer, torch.cat((gate, up)), halves=halves)
+        weights.down.put(
+            layer, tensor(f"{prefix}.mlp.down_proj.weight", hidden, config.ffn), halves=halves
+        )
         if progress:
             progress("weights", layer + 1, layers)
     table = "model.embed_tokens.weight" if config.tied else "lm_head.weight"
-    weights.head.put(0, tensor(table, config.vocab_size, hidden))
+    weights.head.put(0, tensor(table, config.vocab_size, hidden), halves=halves)
     return weights

@@ -96,12 +96,12 @@ def _decoder(
     threads: int | None,
 ) -> "Decoder | DeviceDecoder | NativeDecoder":
     if device.type == "cpu":
-        if numerics == "fast" and importlib.util.find_spec("numba"):
+        if numerics != "exact" and importlib.util.find_spec("numba"):
             # Imported here: it takes a second, and only this needs it.
             from engine.native.decoder import NativeDecoder
 
-            if not (why := NativeDecoder.refuses(checkpoint)):
-                return NativeDecoder.load(checkpoint, progress, threads)
+            if not (why := NativeDecoder.refuses(checkpoint, numerics)):
+                return NativeDecoder.load(checkpoint, numerics, progress, threads)
             _log.info("not compiled for this machine, which would be faster: %s", why)
         if numerics == "fast" and not int8.available():
             _log.info("this processor has no 8-bit products worth using: computing in float32")

@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from kernels.cpu.native.compiled import inlined
-from kernels.cpu.native.vectors import F32, FLOATS, I32, I64, INTS, LANES, Emitter, const, has
+from kernels.cpu.native.vectors import BF16, F32, FLOATS, I32, I64, INTS, LANES, Emitter, const
 
 #: Tokens of a block; a lane each.
 BLOCK = LANES
@@ -27,8 +27,6 @@ TILE = 6
 #: Where a row starts that has seen nothing. Finite, so that differences are.
 LOWEST = -1e30
 
-_BF16 = has("avx512bf16")
-
 
 def _tile(rows: int) -> Any:
     """A kernel of `rows` query rows."""
@@ -38,7 +36,7 @@ def _tile(rows: int) -> Any:
         """See `attend`; `length` is the largest of `limits`."""
 
         def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
-            e = Emitter(builder, _BF16)
+            e = Emitter(builder, BF16)
             dim, q, numbers, limits, keys, values, blocks, length, state, out, scratch = arguments
             block_bytes = e.times(dim, 2 * BLOCK)
             number = [e.load(I64, e.at(numbers, 8 * row)) for row in range(rows)]
@@ -191,7 +189,7 @@ def _int32_at(typing, address):
     """The int32 at an address."""
 
     def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
-        return Emitter(builder, _BF16).index(arguments[0])
+        return Emitter(builder, BF16).index(arguments[0])
 
     return types.intp(types.intp), emit
 

@@ -1,8 +1,8 @@
 """A whole forward pass as one compiled function, called by each thread of a team.
 
-Activations are float32 between the products, 8-bit inside; keys, values and attention weights are
-bfloat16. Whatever happens to a row happens to it alone and in one order, so a row's logits are the
-same to the bit in any company and however its prompt was cut into steps.
+Activations are float32 between the products, 8-bit or bfloat16 inside; keys, values and attention
+weights are bfloat16. Whatever happens to a row happens to it alone and in one order, so a row's
+logits are the same to the bit in any company and however its prompt was cut into steps.
 """
 
 from typing import NamedTuple
@@ -12,13 +12,14 @@ import numpy.typing as npt
 
 from kernels.cpu.native.attending import BLOCK, GROUP_TOKENS, LOWEST, TILE, attend
 from kernels.cpu.native.compiled import inlined, kept
-from kernels.cpu.native.matrix import DEPTH, Matrix, padded
+from kernels.cpu.native.matrix import Matrix, padded
 from kernels.cpu.native.products import WIDTH, product
 from kernels.cpu.native.rows import (
     from_bf16,
     normalise,
     quantise,
     rotate,
+    round_halves,
     silu_gate,
     store_key,
     store_query,
@@ -75,6 +76,7 @@ class Shape(NamedTuple):
         eps: of the norms.
         query_scale: what queries are multiplied with; log2(e) is part of it.
         embedding_scale: what embeddings are multiplied with.
+        halves: whether products are of bfloat16 rather than of 8-bit integers.
     """
 
     heads: int
@@ -84,6 +86,7 @@ class Shape(NamedTuple):
     eps: np.float32
     query_scale: np.float32
     embedding_scale: np.float32
+    halves: bool
 
 
 class Batch(NamedTuple):
@@ -121,7 +124,7 @@ class Room(NamedTuple):
 
     Attributes:
         x: float32 [rows, hidden padded]. wide: float32 [rows, widest product].
-        bytes_: uint8 [rows, deepest product]. scales: float32 [rows].
+        bytes_: uint8 [rows, bytes of the deepest product]. scales: float32 [rows].
         q: bfloat16 bits [rows, heads, dim]. out: float32 [rows, heads, dim].
         state: float32 [rows, heads, 2].
         logits: float32 [samples, vocab padded].
@@ -147,9 +150,8 @@ class Room(NamedTuple):
 
 
 @inlined
-def _multiply(room, threads, phase, matrix, layer, rows, out, add):
+def _multiply(shape, room, threads, phase, matrix, layer, rows, out, add):
     """bytes_ [rows] times matrix `layer` into (or onto) `out`."""
-    inputs = matrix.weight.shape[2] * 4
     units = matrix.scales.shape[1] // WIDTH
     step = 1 if rows >= _MANY_ROWS else max(1, units // (_PIECES * threads))
     pieces = (units + step - 1) // step
@@ -161,7 +163,7 @@ def _multiply(room, threads, phase, matrix, layer, rows, out, add):
             room.bytes_.ctypes.data,
             room.bytes_.shape[1],
             weight,
-            inputs,
+            matrix.weight.shape[2],
             piece * step * WIDTH,
             min((piece + 1) * step, units) * WIDTH,
             rows,
@@ -171,6 +173,7 @@ def _multiply(room, threads, phase, matrix, layer, rows, out, add):
             zeros,
             room.scales.ctypes.data,
             add,
+            shape.halves,
         )
         piece = next_claim(room.counters, phase, pieces)
     join(room.counters, phase, pieces)
@@ -193,6 +196,15 @@ def _embed(weights, shape, batch, room, phase, step):
 
 
 @inlined
+def _round(shape, room, line, count, row):
+    """line[:count] as a row that products take."""
+    if shape.halves:
+        round_halves(line, count, room.bytes_[row].view(np.uint16))
+    else:
+        room.scales[row] = quantise(line, count, room.bytes_[row])
+
+
+@inlined
 def _norm(weight, shape, batch, room, phase, step, line):
     """RMSNorm of x, quantised."""
     rows, hidden = len(batch.tokens), len(weight)
@@ -201,7 +213,7 @@ def _norm(weight, shape, batch, room, phase, step, line):
     while piece >= 0:
         for row in range(piece * step, min((piece + 1) * step, rows)):
             normalise(room.x[row], weight, hidden, shape.eps, line)
-            room.scales[row] = quantise(line, hidden, room.bytes_[row])
+            _round(shape, room, line, hidden, row)
         piece = next_claim(room.counters, phase, pieces)
     join(room.counters, phase, pieces)
 
@@ -317,7 +329,7 @@ def _attended(shape, batch, room, phase, step, line):
                 share = np.float32(1.0) / room.state[row, h, 1]
                 for i in range(dim):
                     line[h * dim + i] = room.out[row, h, i] * share
-            room.scales[row] = quantise(line, shape.heads * dim, room.bytes_[row])
+            _round(shape, room, line, shape.heads * dim, row)
         piece = next_claim(room.counters, phase, pieces)
     join(room.counters, phase, pieces)
 
@@ -331,7 +343,7 @@ def _activate(shape, batch, room, phase, step, line):
     while piece >= 0:
         for row in range(piece * step, min((piece + 1) * step, rows)):
             silu_gate(room.wide[row], shape.ffn, line)
-            room.scales[row] = quantise(line, shape.ffn, room.bytes_[row])
+            _round(shape, room, line, shape.ffn, row)
         piece = next_claim(room.counters, phase, pieces)
     join(room.counters, phase, pieces)
 
@@ -343,7 +355,7 @@ def _last_norm(weights, shape, batch, room, phase, line):
     piece = claim(room.counters, phase, pieces)
     while piece >= 0:
         normalise(room.x[batch.wanted[piece]], weights.norm, hidden, shape.eps, line)
-        room.scales[piece] = quantise(line, hidden, room.bytes_[piece])
+        _round(shape, room, line, hidden, piece)
         piece = next_claim(room.counters, phase, pieces)
     join(room.counters, phase, pieces)
 
@@ -373,7 +385,7 @@ def forward(weights, shape, batch, keys, values, room, thread, threads):
         k, v = keys[layer], values[layer]
         _norm(weights.attention_norm[layer], shape, batch, room, phase, step, line)
         t = _spent(room, thread, 0, t)
-        _multiply(room, threads, phase + 1, weights.qkv, layer, rows, room.wide, False)
+        _multiply(shape, room, threads, phase + 1, weights.qkv, layer, rows, room.wide, 0)
         t = _spent(room, thread, 1, t)
         _enter(weights, shape, batch, k, v, room, layer, phase + 2, step)
         t = _spent(room, thread, 2, t)
@@ -381,21 +393,21 @@ def forward(weights, shape, batch, keys, values, room, thread, threads):
         t = _spent(room, thread, 3, t)
         _attended(shape, batch, room, phase + 4, step, line)
         t = _spent(room, thread, 0, t)
-        _multiply(room, threads, phase + 5, weights.output, layer, rows, room.x, True)
+        _multiply(shape, room, threads, phase + 5, weights.output, layer, rows, room.x, 1)
         t = _spent(room, thread, 1, t)
         _norm(weights.ffn_norm[layer], shape, batch, room, phase + 6, step, line)
         t = _spent(room, thread, 0, t)
-        _multiply(room, threads, phase + 7, weights.gate_up, layer, rows, room.wide, False)
+        _multiply(shape, room, threads, phase + 7, weights.gate_up, layer, rows, room.wide, 0)
         t = _spent(room, thread, 1, t)
         _activate(shape, batch, room, phase + 8, step, line)
         t = _spent(room, thread, 0, t)
-        _multiply(room, threads, phase + 9, weights.down, layer, rows, room.x, True)
+        _multiply(shape, room, threads, phase + 9, weights.down, layer, rows, room.x, 1)
         t = _spent(room, thread, 1, t)
         phase += LAYER_PHASES
     samples = len(batch.wanted)
     if samples:
         _last_norm(weights, shape, batch, room, phase, line)
-        _multiply(room, threads, phase + 1, weights.head, 0, samples, room.logits, False)
+        _multiply(shape, room, threads, phase + 1, weights.head, 0, samples, room.logits, 0)
         _spent(room, thread, 4, t)
 
 
@@ -406,12 +418,12 @@ def make_room(
     inner = shape.heads * shape.dim
     kv = 2 * shape.kv_heads * shape.dim
     wide = max(padded(inner + kv, WIDTH), padded(2 * shape.ffn, WIDTH))
-    deep = padded(max(hidden, inner, shape.ffn), DEPTH)
+    deep = max(hidden, inner, shape.ffn)
     group = shape.heads // shape.kv_heads
     return Room(
         x=np.zeros((rows, padded(hidden, WIDTH)), np.float32),
         wide=np.zeros((rows, wide), np.float32),
-        bytes_=np.zeros((rows, deep), np.uint8),
+        bytes_=np.zeros((rows, padded(deep * (2 if shape.halves else 1), 64)), np.uint8),
         scales=np.zeros(rows, np.float32),
         q=np.zeros((rows, shape.heads, shape.dim), np.uint16),
         out=np.zeros((rows, shape.heads, shape.dim), np.float32),

@@ -27,6 +27,13 @@ def quantise(x, count, out):
     return largest / _LARGEST
 
 
+@inlined
+def round_halves(x, count, out):
+    """float32 x[:count] as bfloat16 bits."""
+    for i in range(count):
+        out[i] = to_bf16(x[i])
+
+
 @reordered
 def normalise(x, weight, count, eps, out):
     """RMSNorm (Zhang and Sennrich 2019) of x[:count] into out."""

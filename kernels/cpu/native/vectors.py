@@ -28,6 +28,10 @@ def has(feature: str) -> bool:
     return bool(binding.get_host_cpu_features().get(feature, False))
 
 
+#: Whether the processor multiplies pairs of bfloat16 itself.
+BF16 = has("avx512bf16")
+
+
 class Emitter:
     """Emits instructions at numba's builder; addresses are byte addresses in 64-bit integers."""
 

@@ -17,12 +17,12 @@ from kernels.cpu.native.rows import quantise
 
 
 @njit
-def multiply(x, scales, weight, of_output, zeros, out, add):
+def multiply(x, scales, weight, of_output, zeros, out, add, halves):
     product(
         x.ctypes.data,
         x.shape[1],
         weight.ctypes.data,
-        weight.shape[1] * 4,
+        weight.shape[1],
         0,
         len(of_output),
         len(x),
@@ -32,6 +32,7 @@ def multiply(x, scales, weight, of_output, zeros, out, add):
         zeros.ctypes.data,
         scales.ctypes.data,
         add,
+        halves,
     )
 
 
@@ -40,34 +41,51 @@ def multiply(x, scales, weight, of_output, zeros, out, add):
 def test_equals_integer_sums(rows: int, outputs: int, inputs: int) -> None:
     chance = np.random.default_rng(rows)
     weight = torch.randn(outputs, inputs)
-    matrix = Matrix.empty(1, outputs, inputs)
-    matrix.put(0, weight)
+    matrix = Matrix.empty(1, outputs, inputs, halves=False)
+    matrix.put(0, weight, halves=False)
     steps = (weight / torch.from_numpy(matrix.scales[0, :outputs, None])).round().long().numpy()
     deep = matrix.weight.shape[2] * 4
+    laid_out = matrix.weight[0], matrix.scales[0], matrix.zeros[0]
     x = chance.integers(0, 256, (rows, deep + 16)).astype(np.uint8)  # garbage behind the inputs
     scales = chance.random(rows, np.float32)
     wide = matrix.scales.shape[1]
     before = chance.random((rows, wide), np.float32)
     sums = (x[:, :inputs].astype(np.int64) - 128) @ steps.T
     wanted = sums.astype(np.float32) * (matrix.scales[0, :outputs] * scales[:, None])
-    for add in (False, True):
+    for add in (0, 1):
         out = before.copy()
-        multiply(x, scales, matrix.weight[0], matrix.scales[0], matrix.zeros[0], out, add)
+        multiply(x, scales, *laid_out, out, add, False)
         expected = wanted + before[:, :outputs] * add
         np.testing.assert_allclose(out[:, :outputs], expected, rtol=2e-6, atol=1e-4)
         alone = before.copy()
         for row in range(rows):
             one = slice(row, row + 1)
-            multiply(
-                x[one],
-                scales[one],
-                matrix.weight[0],
-                matrix.scales[0],
-                matrix.zeros[0],
-                alone[one],
-                add,
-            )
+            multiply(x[one], scales[one], *laid_out, alone[one], add, False)
         assert (alone == out).all(), "no bit depends on the rows beside"
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 23])
+@pytest.mark.parametrize(("outputs", "inputs"), [(96, 64), (50, 36), (17, 201)])
+def test_halves_equal_sums_in_float64(rows: int, outputs: int, inputs: int) -> None:
+    weight, x = torch.randn(outputs, inputs), torch.randn(rows, inputs)
+    matrix = Matrix.empty(1, outputs, inputs, halves=True)
+    matrix.put(0, weight, halves=True)
+    held = torch.zeros(rows, matrix.weight.shape[2] * 2, dtype=torch.bfloat16)
+    held[:, :inputs] = x
+    bits = held.view(torch.uint8).numpy()
+    before = np.random.default_rng(1).random((rows, matrix.scales.shape[1]), np.float32)
+    wanted = (x.bfloat16().double() @ weight.bfloat16().double().T).numpy()
+    none = np.zeros(1, np.float32)
+    laid_out = matrix.weight[0], matrix.scales[0], matrix.zeros[0]
+    for add in (0, 1):
+        out = before.copy()
+        multiply(bits, none, *laid_out, out, add, True)
+        expected = wanted + before[:, :outputs] * add
+        np.testing.assert_allclose(out[:, :outputs], expected, rtol=1e-4, atol=1e-4)
+        for row in range(rows):
+            one, alone = slice(row, row + 1), before.copy()[row : row + 1]
+            multiply(bits[one], none, *laid_out, alone, add, True)
+            assert (alone == out[one]).all(), "no bit depends on the rows beside"
 
 
 def test_quantised_rows() -> None:
