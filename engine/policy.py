@@ -30,6 +30,10 @@ class Waiter(Protocol):
 
 Key = tuple[float, ...]
 
+#: In `fair`, for how many times `ageing_s` accounts count. By far longer than an ordinary wait:
+#: where everybody waits so long there is no order that would be fair.
+_FAIR_PATIENCE = 4.0
+
 
 class Policy(Protocol):
     """The order of those who wait."""
@@ -74,26 +78,37 @@ class Fair:
     """Least served first: by player, then by scene, then by arrival.
 
     Service fades with a half-life, so that a player who was quiet for a while has no claim to
-    everything and one who talked much is forgiven.
+    everything and one who talked much is forgiven. It also fades with waiting: after `patience_s`
+    no account counts any more and the earliest goes first, so that a player who was served much
+    does not starve behind a stream of others who never were.
     """
 
     _HALF_LIFE_S = 10.0
     _FORGOTTEN = 0.5  # tokens; smaller accounts are closed
+    _LEVELS = 2  # whoever has fewer shares counts as unserved there: keys must be comparable
+    _ACCOUNTS = 4096
 
-    def __init__(self) -> None:
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
         self._accounts: dict[str, tuple[float, float]] = {}  # share -> (tokens, as of)
+        self._tidy_at = self._ACCOUNTS
 
     def key(self, waiter: Waiter, now: float) -> Key:
         """See `Policy.key`."""
-        return (*(self._balance(share, now) for share in waiter.shares), waiter.arrived)
+        counts = max(1 - (now - waiter.arrived) / self._patience_s, 0.0)
+        balances = [self._balance(share, now) * counts for share in waiter.shares]
+        balances += [0.0] * (self._LEVELS - len(balances))
+        return (*balances, waiter.arrived)
 
     def served(self, waiter: Waiter, tokens: int, now: float) -> None:
         """Charge every share of `waiter`."""
         for share in waiter.shares:
             self._accounts[share] = (self._balance(share, now) + tokens, now)
-        if len(self._accounts) > 4096:
+        if len(self._accounts) > self._tidy_at:
             balances = {share: self._balance(share, now) for share in self._accounts}
             self._accounts = {s: (b, now) for s, b in balances.items() if b > self._FORGOTTEN}
+            # Next time when as many have come again: a step must not pay for all accounts.
+            self._tidy_at = max(self._ACCOUNTS, 2 * len(self._accounts))
 
     def _balance(self, share: str, now: float) -> float:
         tokens, as_of = self._accounts.get(share, (0.0, now))
@@ -127,6 +142,6 @@ def make_policy(config: EngineConfig) -> Policy:
         case "priority":
             return Priority(config.ageing_s)
         case "fair":
-            return Fair()
+            return Fair(_FAIR_PATIENCE * config.ageing_s)
         case "elastic":
             return Elastic(config.ageing_s)

@@ -47,6 +47,7 @@ class Scheduler:
         self.parked: list[Request] = []
         self.warming: list[Warming] = []
         self.step = 0
+        self._paused = False  # whether ordinary speakers paused in the step before
         self.prefill_computed = 0
         self.prefill_ideal = 0
         self.parks = 0
@@ -97,7 +98,8 @@ class Scheduler:
         Speakers get one row each. What the step target leaves is given to readers in the order of
         the policy: each reads its prefix nodes (unless somebody else is already doing so), then
         takes a slot and its blocks, then reads its own part. In a step in which a quest-giver reads
-        its line, ordinary speakers pause.
+        its line, ordinary speakers pause, but never twice in a row: however many quest-givers come,
+        the others get every other step.
         """
         self.step += 1
         readers: list[Reader] = [*self.waiting, *self.parked, *self.warming]
@@ -134,8 +136,9 @@ class Scheduler:
             step = self._advance(reader, max(budget, self._urgent(reader, speakers, steps)), now)
             steps.append(step)
             budget -= len(step.tokens)
-        if any(isinstance(step.owner, Request) and step.owner.priority == 0 for step in steps):
-            # A quest-giver is about to begin: a step without the others is the shortest.
+        begins = any(isinstance(s.owner, Request) and s.owner.priority == 0 for s in steps)
+        self._paused = begins and not self._paused
+        if self._paused:  # a quest-giver is about to begin: a step without the others is shortest
             speakers = [request for request in speakers if request.priority == 0]
         steps += [self._advance(request, 1, now) for request in speakers]
         return StepPlan(self.step, tuple(steps), tuple(copies)) if steps else None
