@@ -8,7 +8,7 @@ from functools import partial
 
 from engine.build import build_engine, kv_summary
 from engine.config import EngineConfig
-from engine.errors import EngineError, EngineStopped, OutOfMemory
+from engine.errors import EngineError, EngineStopped, InvalidRequest, OutOfMemory
 from engine.grammar import Grammar
 from engine.loop import READ
 from engine.outputs import Embedding, RequestOutput, Usage
@@ -249,6 +249,8 @@ class AsyncEngine:
                 given up.
             EngineError: the step that read one of them failed.
         """
+        if self.scripted:
+            raise InvalidRequest("a script has no hidden states to make vectors of")
         jobs: list[tuple[tuple[int, ...], Pooling]] = []
         for number, text in enumerate(texts):
             how = Pooling(pooling, normalize=normalize)

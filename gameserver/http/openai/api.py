@@ -21,9 +21,10 @@ from gameserver.http.openai.call import Call
 from gameserver.http.openai.chat import chat
 from gameserver.http.openai.completions import completions
 from gameserver.http.openai.document import openapi_document
+from gameserver.http.openai.embeddings import embeddings
 from gameserver.http.openai.errors import ApiError, unready
 from gameserver.http.openai.logprobs import Spelling
-from gameserver.http.openai.schema import ChatRequest, CompletionRequest
+from gameserver.http.openai.schema import ChatRequest, CompletionRequest, EmbeddingRequest
 from gameserver.http.openai.streaming import ClientGone, unless_gone
 from gameserver.http.openai.tally import ApiTally
 from gameserver.readiness import Readiness
@@ -71,6 +72,7 @@ class OpenAIApi:
             routes=[
                 post("/chat/completions", self._computing(ChatRequest, chat)),
                 post("/completions", self._computing(CompletionRequest, completions)),
+                post("/embeddings", self._computing(EmbeddingRequest, embeddings)),
                 Route("/models", self._listing(self._models)),
                 Route("/models/{name:path}", self._listing(self._model)),
             ],

@@ -46,6 +46,11 @@ class Call:
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
 
+    @property
+    def shares(self) -> tuple[str, ...]:
+        """On whose account the engine works, for the `fair` policy."""
+        return (f"http {self.caller}", "http")
+
     async def encode(self, size: int, work: Callable[[], Result]) -> Result:
         """Do work that takes time in proportion to `size` characters."""
         return await asyncio.to_thread(work) if size > _LONG_TEXT else work()
@@ -113,7 +118,7 @@ class Call:
             priority=priority,
             # What one caller has had computed must not show in the times of another.
             salt=f"http {self.caller} {fields.cache_salt or ''}",
-            shares=(f"http {self.caller}", "http"),
+            shares=self.shares,
             prompt_field=prompt_field,
         )
 

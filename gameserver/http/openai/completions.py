@@ -31,7 +31,7 @@ async def completions(call: Call, fields: CompletionRequest) -> Response:
     """
     if fields.echo and fields.logprobs is not None:
         raise bad_field("echo", "logprobs of the prompt are not computed: leave out echo")
-    prompts = await encode_prompts(call, fields.prompt, "prompt", begin=True)
+    prompts = await encode_prompts(call, fields.prompt, "prompt")
     longest = max(map(len, prompts))
     structured = fields.structured_outputs
     grammar = None if structured is None else structured_grammar(structured)

@@ -15,6 +15,8 @@ _OPERATIONS: tuple[tuple[str, str, str, type[Any] | None, type[Any], bool], ...]
      answers.ChatCompletion, True),
     ("/v1/completions", "post", "Continue texts.", schema.CompletionRequest,
      answers.Completion, True),
+    ("/v1/embeddings", "post", "Turn texts into vectors.", schema.EmbeddingRequest,
+     answers.EmbeddingList, False),
     ("/v1/models", "get", "List the models.", None, answers.ModelList, False),
     ("/v1/models/{model}", "get", "Describe a model.", None, answers.Model, False),
 )  # fmt: skip

@@ -1,12 +1,17 @@
 """Refusals in the form that OpenAI's clients turn into their own exceptions."""
 
 import math
+from dataclasses import fields
 from typing import Literal
 
 import orjson
 from starlette.responses import Response
 
 from engine.errors import ContextExceeded, EngineError, EngineStopped, InvalidRequest, QueueFull
+from engine.params import SamplingParams
+
+#: Names that the engine's complaints about parameters begin with.
+_SAMPLING = frozenset(field.name for field in fields(SamplingParams))
 
 ErrorType = Literal["invalid_request_error", "rate_limit_error", "server_error"]
 
@@ -93,7 +98,7 @@ def from_engine(error: EngineError, param: str) -> ApiError:
         return ApiError(400, str(error), param=param, code="context_length_exceeded")
     if isinstance(error, InvalidRequest):
         field = str(error).split(" ", 1)[0]
-        return bad_field(field if field.isidentifier() and "_" in field else param, str(error))
+        return bad_field(field if field in _SAMPLING else param, str(error))
     if isinstance(error, QueueFull):
         retry_s = math.ceil(error.retry_ms / 1000)
         return ApiError(429, str(error), code="rate_limit_exceeded", retry_s=retry_s)

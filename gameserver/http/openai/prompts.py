@@ -7,16 +7,13 @@ from gameserver.http.openai.call import Call
 from gameserver.http.openai.errors import bad_field
 
 
-async def encode_prompts(
-    call: Call, given: str | Sequence[Any], param: str, *, begin: bool
-) -> list[list[int]]:
+async def encode_prompts(call: Call, given: str | Sequence[Any], param: str) -> list[list[int]]:
     """Token ids of one prompt or several, given as text or as ids.
 
     Text is data: what looks like a control token in it is ordinary text. Ids are taken as they are.
 
     Args:
         param: the field they stand in.
-        begin: start texts with the model's first token, if it wants one.
 
     Raises:
         ApiError: 400, a prompt is empty, holds what is no token id, or kinds are mixed.
@@ -30,9 +27,8 @@ async def encode_prompts(
     if first is not str:
         prompts = [list(ids) for ids in given]
     else:
-        bos = [tokenizer.bos_id] if begin and tokenizer.bos_id is not None else []
         size = sum(map(len, given))
-        prompts = await call.encode(size, lambda: [bos + tokenizer.encode(t) for t in given])
+        prompts = await call.encode(size, lambda: [tokenizer.prompt(text) for text in given])
     for number, ids in enumerate(prompts):
         if not ids:
             raise bad_field(param, f"{param} {number} is empty")

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import torch
 from openai import AsyncOpenAI
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
 from engine.api import AsyncEngine
 from engine.config import EngineConfig
+from engine.decoding.sampling import Sampled
+from engine.plan import StepPlan
 from engine.scripted import ScriptedModel
 from gameserver.http.listener import Listener, bind
 from gameserver.http.openai.api import OpenAIApi
@@ -53,6 +56,16 @@ class Served:
             await asyncio.sleep(0.01)
 
 
+class Noise(NoisyRunner):
+    """Draws at random; the hidden state of a token is that of its id alone."""
+
+    def run(self, plan: StepPlan) -> list[Sampled]:
+        for share in plan.sequences:
+            if share.states is not None:
+                share.states(torch.tensor([[1.0 + t % 7, t % 3, -1.0] for t in share.tokens]))
+        return super().run(plan)
+
+
 def noise() -> AsyncEngine:
     """An engine whose model speaks noise: what is right about its replies, a grammar made so."""
     tokenizer = words_tokenizer()
@@ -60,7 +73,8 @@ def noise() -> AsyncEngine:
     engine = AsyncEngine(model, EngineConfig())
     core = engine._engine
     slots = core._pool.size * core._pool.block_size
-    core._runner = NoisyRunner(tokenizer, core._pool.block_size, slots, 512)
+    core._runner = Noise(tokenizer, core._pool.block_size, slots, 512)
+    engine.scripted = False
     return engine
 
 
