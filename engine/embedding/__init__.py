@@ -1,0 +1,1 @@
+"""Sentences to vectors, with a small model of their own."""
