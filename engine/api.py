@@ -11,6 +11,7 @@ from engine.config import EngineConfig
 from engine.errors import EngineError, EngineStopped, InvalidRequest, OutOfMemory
 from engine.grammar import Grammar
 from engine.loop import READ
+from engine.measures import Series
 from engine.outputs import Embedding, RequestOutput, Usage
 from engine.params import SamplingParams
 from engine.pooling import Pooling, PoolingKind
@@ -288,6 +289,10 @@ class AsyncEngine:
         finally:
             self._engine.cancel(request)
             self._wake.set()
+
+    def measures(self) -> list[Series]:
+        """Histograms of waits, gaps and sizes; see `engine.measures`."""
+        return self._engine.measures()
 
     def gauges(self) -> dict[str, float]:
         """A recent snapshot of the engine's counters; exact when it is idle. See `engine.stats`."""

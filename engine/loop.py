@@ -17,6 +17,7 @@ from engine.decoding.penalties import LogitChanges
 from engine.decoding.sampling import Sampled
 from engine.decoding.text import TextStream
 from engine.errors import ContextExceeded, EngineError, InvalidRequest, OutOfMemory, QueueFull
+from engine.measures import Series
 from engine.outputs import FinishReason, RequestOutput
 from engine.params import SamplingParams
 from engine.plan import SequenceStep, StepPlan
@@ -138,8 +139,8 @@ class Engine:
             )
             if len(self._scheduler.waiting) + len(self._inbox) >= self._config.max_waiting:
                 raise QueueFull(self._config.max_waiting)
-        except EngineError:
-            self._stats.refused += 1
+        except EngineError as error:
+            self._stats.refused[error.code] += 1
             raise
         constraint = self.grammars.constrain(params)
         request = Request(
@@ -213,6 +214,10 @@ class Engine:
         """End a request wherever it is, before the next step. Idempotent."""
         self._inbox.append(partial(self._cancelled.append, request))
 
+    def measures(self) -> list[Series]:
+        """Histograms of waits, gaps and sizes so far."""
+        return self._stats.measures.read()
+
     @property
     def has_work(self) -> bool:
         """Whether `step` would do anything."""
@@ -262,7 +267,7 @@ class Engine:
         speakers = sum(isinstance(s.owner, Request) and s.owner.speaking for s in plan.sequences)
         self._scheduler.cost.learn(speakers, plan.rows - speakers, elapsed_ms)
         self._scheduler.computed(plan)
-        self._stats.stepped(plan, elapsed_ms)
+        self._stats.stepped(plan, elapsed_ms, self._could_advance())
         now = self._clock()
         sampled = iter(drawn)
         for share in plan.sequences:
@@ -271,6 +276,12 @@ class Engine:
                 self._take(share.owner, next(sampled), now)
             else:
                 self._take_states(share)
+
+    def _could_advance(self) -> int:
+        """Requests that want to advance, as far as there are slots for them."""
+        books = self._scheduler
+        wanting = len(books.running) + len(books.waiting) + len(books.parked)
+        return min(wanting, self._config.max_num_seqs)
 
     def _fail(self, plan: StepPlan, error: Exception) -> None:
         """One bad step must not end the engine, only the requests in it."""
@@ -291,6 +302,7 @@ class Engine:
                 return
         if request.first_token_at is None:
             request.first_token_at = now
+        self._stats.has_token(request, now)
         released = request.text.push(token)
         logprobs = None if sampled.logprobs is None else (sampled.logprobs,)
         output = RequestOutput(request.id, released.text, (token,), logprobs=logprobs)
@@ -322,7 +334,7 @@ class Engine:
             return
         usage = request.usage(self._clock())
         self._scheduler.finish(request)
-        self._stats.finished(reason, usage)
+        self._stats.finished(reason, usage, request.priority)
         last = last or RequestOutput(request.id, "", ())
         complete = None
         if request.constraint is not None:

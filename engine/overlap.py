@@ -108,7 +108,8 @@ class OverlapEngine(Engine):
         self._landed_at = now
         self._scheduler.cost.learn(flight.speakers, flight.plan.rows - flight.speakers, elapsed_ms)
         alive = tuple(share for share in flight.plan.sequences if not _ended(share))
-        self._stats.stepped(replace(flight.plan, sequences=alive), elapsed_ms)
+        plan = replace(flight.plan, sequences=alive)
+        self._stats.stepped(plan, elapsed_ms, self._could_advance())
         for share in flight.plan.sequences:
             if not share.sample:
                 self._take_states(share)

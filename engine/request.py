@@ -92,6 +92,7 @@ class Request:
         self.hit = 0
         self.scheduled_at: float | None = None
         self.first_token_at: float | None = None
+        self.last_token_at: float | None = None
         self._root = _digest(b"", f"{prefix.id if prefix else ''}|{salt}".encode())
         self.keys: list[Key] = []  # of full own blocks published or looked up so far
 

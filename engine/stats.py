@@ -1,8 +1,10 @@
 """Counters of one engine, and the snapshot others may read."""
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterable
 
 from engine.blocks import BlockPool
+from engine.measures import Measures
 from engine.outputs import FinishReason, Usage
 from engine.plan import StepPlan
 from engine.prefixes import PrefixTree
@@ -20,19 +22,37 @@ class Stats:
         self.cached_tokens = 0
         self.generated_tokens = 0
         self.steps = 0
-        self.refused = 0
+        self.refused: Counter[str] = Counter()  # by code of the error
         self.ended: dict[FinishReason, int] = {"stop": 0, "length": 0, "cancelled": 0, "failed": 0}
+        self.measures = Measures()
+        self.batch_used = 0
+        self.batch_possible = 0
         self._step_ms: deque[float] = deque(maxlen=_WINDOW)
+        self._batches: deque[tuple[int, int]] = deque(maxlen=_WINDOW)
 
-    def stepped(self, plan: StepPlan, milliseconds: float) -> None:
-        """Count one step."""
+    def stepped(self, plan: StepPlan, milliseconds: float, possible: int) -> None:
+        """Count one step, in which `possible` sequences could have advanced."""
+        used = len(plan.sequences)
+        batch = (used, max(used, possible))
+        self._batches.append(batch)
+        self.batch_used += batch[0]
+        self.batch_possible += batch[1]
         self.steps += 1
         self.generated_tokens += sum(share.sample for share in plan.sequences)
         self._step_ms.append(milliseconds)
 
-    def finished(self, reason: FinishReason, usage: Usage) -> None:
+    def has_token(self, request: Request, now: float) -> None:
+        """Note when a request got a token."""
+        if request.last_token_at is None:
+            self.measures.first_token(now - request.arrived, request.priority)
+        else:
+            self.measures.next_token(now - request.last_token_at)
+        request.last_token_at = now
+
+    def finished(self, reason: FinishReason, usage: Usage, priority: int) -> None:
         """Count the end of one request."""
         self.ended[reason] += 1
+        self.measures.finished(usage, priority)
         if usage.scheduled is not None:
             self.prompt_tokens += usage.prompt_tokens
             self.cached_tokens += usage.cached_tokens
@@ -41,7 +61,9 @@ class Stats:
         """All gauges by name. Call from the engine's thread; hand the result to anyone.
 
         `blocks_cached` counts history blocks and prefix nodes that nobody holds or pinned;
-        `fragmentation` is the share of unfilled slots in blocks that hold any KV.
+        `fragmentation` is the share of unfilled slots in blocks that hold any KV, `kv_use` that of
+        blocks that somebody needs; `batch_efficiency` compares the sequences in recent steps with
+        those that could have been there.
         """
         reclaimable = tree.reclaimable()
         times = sorted(self._step_ms)
@@ -69,8 +91,18 @@ class Stats:
             "requests_finished": self.ended["stop"] + self.ended["length"],
             "requests_cancelled": self.ended["cancelled"],
             "requests_failed": self.ended["failed"],
-            "requests_refused": self.refused,
+            "requests_refused": self.refused.total(),
+            **{f"refused_{code}": count for code, count in list(self.refused.items())},
+            "kv_use": (pool.held - reclaimable) / pool.size,
+            "batch_used": self.batch_used,
+            "batch_possible": self.batch_possible,
+            "batch_efficiency": _share(self._batches),
         }
+
+
+def _share(batches: Iterable[tuple[int, int]]) -> float:
+    pairs = list(batches)
+    return sum(used for used, _ in pairs) / max(sum(possible for _, possible in pairs), 1)
 
 
 def _fragmentation(running: list[Request], tree: PrefixTree, pool: BlockPool) -> float:

@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from engine.api import AsyncEngine
+from engine.measures import Series
 from engine.scripted import ScriptedModel
 from engine.weights.load import LoadedModel, load_model, load_vocabulary
 from gameserver.game import GameServer
@@ -228,6 +229,10 @@ class Application:
         if self.game is not None:
             figures |= self.game.gauges()
         return figures
+
+    def measures(self) -> list[Series]:
+        """All histograms of the engine."""
+        return self.engine.measures() if self.engine is not None else []
 
     def playground(self) -> dict[str, object]:
         """Where the page finds the game, and which scenes there are."""

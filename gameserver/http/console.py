@@ -1,6 +1,6 @@
 """The console port: health, metrics, a look inside for developers, and the playground."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from engine.measures import Series
 from gameserver.http.metrics import Metrics
 from gameserver.http.openai.api import OpenAIApi
 from gameserver.readiness import Readiness
@@ -64,6 +65,9 @@ class Node(Protocol):
     def gauges(self) -> dict[str, float]:
         """All figures by name."""
 
+    def measures(self) -> Sequence[Series]:
+        """All histograms of the engine."""
+
     async def reload(self) -> Mapping[str, object] | None:
         """Read the scenes again; what changed and what is wrong, or None before the node is up."""
 
@@ -83,7 +87,7 @@ class Console:
 
     def __init__(self, node: Node, host: str, api: OpenAIApi) -> None:
         self._node = node
-        self._metrics = Metrics(node.gauges)
+        self._metrics = Metrics(node.gauges, node.measures, [api.tally])
         hosts = [*LOOPBACK, "[::1]"] if host in LOOPBACK else ["*"]
         self.app = Starlette(
             routes=[

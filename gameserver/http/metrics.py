@@ -1,12 +1,20 @@
 """The node's gauges in the text format that Prometheus reads."""
 
+import itertools
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
+
+from engine.measures import Buckets, Series
 
 #: Rendering is work of the event loop; scrapers that come more often share one text.
 KEEP_S = 1.0
@@ -26,6 +34,8 @@ COUNTERS = frozenset(
         "requests_cancelled",
         "requests_failed",
         "requests_refused",
+        "batch_used",
+        "batch_possible",
         "connections_opened",
         "handshakes_refused",
         "sessions_begun",
@@ -45,26 +55,32 @@ COUNTERS = frozenset(
 )
 #: Counters kept by cause become one counter with a label: `errors_bad_json` is
 #: `errors_total{code="bad_json"}`. Causes are the protocol's own lists, so labels stay few.
-BY_CAUSE = re.compile(r"(errors|closes|http|turns_ended)_(\w+)")
+BY_CAUSE = re.compile(r"(errors|closes|http|turns_ended|refused)_(\w+)")
 
 
 class Metrics(Collector):
-    """Renders what `gauges` returns.
+    """Renders what `gauges` and `measures` return, and what other collectors have.
 
     Args:
         gauges: all figures of the node by name.
+        measures: all histograms of the engine.
+        others: rendered on the same page.
         clock: monotonic seconds.
     """
 
     def __init__(
         self,
         gauges: Callable[[], Mapping[str, float]],
+        measures: Callable[[], Iterable[Series]] = tuple,
+        others: Iterable[Collector] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gauges = gauges
+        self._measures = measures
         self._clock = clock
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
+        for collector in (self, *others):
+            self._registry.register(collector)
         self._text = b""
         self._fresh_until = float("-inf")
 
@@ -77,7 +93,7 @@ class Metrics(Collector):
         return self._text
 
     def collect(self) -> Iterable[Metric]:
-        """One metric a figure; figures that differ by cause only share one."""
+        """One metric a figure; figures that differ by cause or class only share one."""
         labelled: dict[str, CounterMetricFamily] = {}
         for name, value in self._gauges().items():
             if match := BY_CAUSE.fullmatch(name):
@@ -91,6 +107,27 @@ class Metrics(Collector):
             else:
                 yield GaugeMetricFamily(f"troupe_{name}", _help(name), value=value)
         yield from labelled.values()
+        yield from self._histograms()
+
+    def _histograms(self) -> Iterable[Metric]:
+        families: dict[str, HistogramMetricFamily] = {}
+        for series in self._measures():
+            grouped = series.group is not None
+            family = families.setdefault(
+                series.name,
+                HistogramMetricFamily(
+                    f"troupe_{series.name}", series.help, labels=["class"] if grouped else []
+                ),
+            )
+            labels = [series.group] if series.group is not None else []
+            family.add_metric(labels, _cumulative(series.buckets), series.buckets.total)
+        yield from families.values()
+
+
+def _cumulative(buckets: Buckets) -> list[tuple[str, float]]:
+    """Buckets as Prometheus counts them: each with all the smaller ones."""
+    bounds = (*(str(float(bound)) for bound in buckets.bounds), "+Inf")
+    return list(zip(bounds, itertools.accumulate(buckets.counts), strict=True))
 
 
 def _help(name: str) -> str:

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from engine.measures import Series
 from gameserver.http.console import STATIC, Console
 from gameserver.http.metrics import Metrics
 from gameserver.http.openai.api import OpenAIApi
@@ -35,6 +36,9 @@ class FakeNode:
 
     async def reload(self) -> Mapping[str, object] | None:
         return None
+
+    def measures(self) -> list[Series]:
+        return []
 
     def playground(self) -> dict[str, object]:
         return {"game": {"port": 1234, "path": "/v1/ws"}}
