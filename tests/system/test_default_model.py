@@ -31,7 +31,13 @@ async def node(
     default_model_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Application]:
     settings = Settings(port=0, console_port=0, model=str(default_model_path))
-    limits = msgspec.structs.replace(settings.limits, sessions_per_ip=100, sessions=100)
+    limits = msgspec.structs.replace(
+        settings.limits,
+        sessions_per_ip=100,
+        sessions=100,
+        says_per_s=1000.0,  # replies come faster than a person could ask again
+        says_burst=100,
+    )
     node = Application(
         msgspec.structs.replace(settings, limits=limits),
         data_dir=tmp_path_factory.mktemp("data"),
