@@ -13,13 +13,14 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 DATA := .cache/troupe
 TORCH := $(shell grep '^torch==' requirements.lock)
 
-.PHONY: help install serve test lint format clean
+.PHONY: help install serve test lint format clean soak
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make serve     set up, then start Troupe and print the playground's address (ARGS=\"--help\")"
 	@echo "make install   the set-up alone: a virtual environment in $(VENV)"
 	@echo "make test      format, lint, types, import directions, tests"
+	@echo "make soak      100,000 requests in a row, and 100,000 registered NPCs: nothing may grow"
 	@echo "make format    let ruff lay out the code"
 	@echo "make clean     remove $(VENV)"
 
@@ -37,6 +38,11 @@ lint: $(VENV)/.installed-test
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+soak: $(VENV)/.installed-test
+	$(VENV)/bin/python -m benchmarks.soak $(ARGS)
+	$(VENV)/bin/python -m benchmarks.soak --policy fair $(ARGS)
+	$(VENV)/bin/python -m benchmarks.crowd
 
 format: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check --fix .

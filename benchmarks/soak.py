@@ -34,12 +34,13 @@ from tests.gameserver.stage import byte_tokenizer
 
 BATCH = 1000  # requests a row of the table stands for
 WARM_UP = 3  # batches until pool and caches are full
-NEAR = 5  # batches that are compared at either end
+COMPARED = 9  # batches of the aged engine and of a new one
 BLOCKS = 2048
 OPEN = 32  # requests that wait or run at a time
-#: Promises: CPU time of a step in the last batch against the first, and growth of memory.
+#: Promises: CPU time of a step at the end against that of a new engine, and growth of memory.
 MOST_SLOWDOWN = 0.02
 MOST_GROWTH_MB = 2.0
+MOST_OBJECTS = 0.01
 
 
 class Counter:
@@ -67,23 +68,26 @@ class Batch:
         step_us: CPU time of this process a step, in microseconds.
         steps: of this batch.
         rss_mb: resident memory after it.
+        objects: that Python's collector knows of.
     """
 
     requests: int
     step_us: float
     steps: int
     rss_mb: float
+    objects: int
 
 
 class Soak:
     """An engine under a stream of requests."""
 
-    def __init__(self, policy: str = "priority", seed: int = 0) -> None:
+    def __init__(self, policy: str, batch: int, blocks: int, seed: int = 0) -> None:
         tokenizer = byte_tokenizer()
         self._chance = random.Random(seed)
+        self._batch = batch
         config = EngineConfig(scheduling_policy=policy)  # type: ignore[arg-type]
         runner = Counter(256)
-        self.pool = BlockPool(BLOCKS, config.block_size)
+        self.pool = BlockPool(blocks, config.block_size)
         self._now = 0.0
         self.engine = Engine(runner, tokenizer, self.pool, 2048, config, clock=lambda: self._now)
         self._nodes: list[Prefix] = []
@@ -95,8 +99,8 @@ class Soak:
     def batch(self) -> tuple[int, float]:
         """Run one batch to its end; steps, and CPU seconds of this process in them."""
         engine, chance = self.engine, self._chance
-        chance.seed(self._number % BATCH)  # every batch is the same work
-        left, open_requests, steps, spent = BATCH, 0, 0, 0.0
+        chance.seed(self._number % self._batch)  # every batch is the same work
+        left, open_requests, steps, spent = self._batch, 0, 0, 0.0
         while left or engine.has_work:
             while left and open_requests < OPEN:
                 self._submit()
@@ -119,7 +123,7 @@ class Soak:
     def _submit(self) -> None:
         number, chance = self._number, self._chance
         self._number += 1
-        player = f"player {number % BATCH if chance.random() < 0.5 else number}"
+        player = f"player {number % self._batch if chance.random() < 0.5 else number}"
         request = self.engine.submit(
             # Half the talk goes on from a line that was heard before, half is new.
             [number % 64 if chance.random() < 0.5 else 64 + number % 128] * chance.randint(8, 40),
@@ -133,20 +137,55 @@ class Soak:
             self.engine.cancel(request)
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a soak has shown.
+
+    Attributes:
+        rows: the batches after the warm-up.
+        aged_us, fresh_us: CPU time a step of the engine that has served them all, and of a new one
+            after its warm-up. Their batches alternate, so that what disturbs one disturbs both; the
+            medians are given.
+        lost: what did not come back.
+    """
+
+    rows: list[Batch]
+    aged_us: float
+    fresh_us: float
+    lost: list[str]
+
+    def broken(self, slowdown: float, growth_mb: float) -> list[str]:
+        """The promises that were not kept."""
+        first, last = self.rows[0], self.rows[-1]
+        found = [*self.lost]
+        if self.aged_us > self.fresh_us * (1 + slowdown):
+            found.append(f"a step went from {self.fresh_us:.1f} to {self.aged_us:.1f} us of CPU")
+        if last.rss_mb > first.rss_mb + growth_mb:
+            found.append(f"memory went from {first.rss_mb:.1f} to {last.rss_mb:.1f} MB")
+        if last.objects > first.objects * (1 + MOST_OBJECTS):
+            found.append(f"objects went from {first.objects:,} to {last.objects:,}")
+        return found
+
+
 def soak(
-    requests: int, policy: str, on_batch: Callable[[Batch], None] = lambda batch: None
-) -> tuple[list[Batch], list[str]]:
-    """Run so many requests; the batches after the warm-up, and the promises that were broken."""
-    stage, process = Soak(policy), psutil.Process()
+    requests: int,
+    policy: str,
+    on_batch: Callable[[Batch], None] = lambda batch: None,
+    *,
+    batch: int = BATCH,
+    blocks: int = BLOCKS,
+) -> Result:
+    """Run so many requests, then as many more as the comparison takes."""
+    stage, process = Soak(policy, batch, blocks), psutil.Process()
     rows: list[Batch] = []
-    broken: list[str] = []
+    lost: list[str] = []
     rest: dict[str, float] | None = None
-    for number in range(max(requests // BATCH, WARM_UP + 2)):
+    for number in range(max(requests // batch, WARM_UP + 2)):
         gc.collect()
         steps, spent = stage.batch()
         gc.collect()
-        rss = process.memory_info().rss / 1024**2
-        row = Batch((number + 1) * BATCH, spent / steps * 1e6, steps, rss)
+        rss, objects = process.memory_info().rss / 1024**2, len(gc.get_objects())
+        row = Batch((number + 1) * batch, spent / steps * 1e6, steps, rss, objects)
         on_batch(row)
         now = stage.at_rest()
         if number < WARM_UP:
@@ -154,24 +193,20 @@ def soak(
         rows.append(row)
         rest = rest or now
         if now != rest:
-            broken.append(f"after {row.requests} requests the gauges are {now}, not {rest}")
-    return rows, broken
-
-
-def judge(rows: list[Batch], slowdown: float, growth_mb: float) -> list[str]:
-    """What the rows break of the promises on time and memory.
-
-    The median of the first `NEAR` batches is compared with that of the last: other programs of the
-    machine disturb single ones.
-    """
-    first, last = rows[:NEAR], rows[-NEAR:]
-    before, after = (statistics.median(row.step_us for row in few) for few in (first, last))
-    broken = []
-    if after > before * (1 + slowdown):
-        broken.append(f"a step went from {before:.1f} to {after:.1f} us of CPU")
-    if rows[-1].rss_mb > rows[0].rss_mb + growth_mb:
-        broken.append(f"memory went from {rows[0].rss_mb:.1f} to {rows[-1].rss_mb:.1f} MB")
-    return broken
+            lost.append(f"after {row.requests} requests the gauges are {now}, not {rest}")
+    fresh = Soak(policy, batch, blocks)
+    for _ in range(WARM_UP):
+        fresh.batch()
+    times: list[tuple[float, float]] = []
+    for _ in range(COMPARED):
+        pair = []
+        for engine in (stage, fresh):
+            gc.collect()
+            steps, spent = engine.batch()
+            pair.append(spent / steps * 1e6)
+        times.append((pair[0], pair[1]))
+    aged, new = (statistics.median(column) for column in zip(*times, strict=True))
+    return Result(rows, aged, new, lost)
 
 
 def main() -> None:
@@ -183,17 +218,20 @@ def main() -> None:
     a = parser.parse_args()
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task(f"{a.requests:,} requests, policy {a.policy}", total=a.requests)
-        rows, broken = soak(
-            a.requests, a.policy, lambda row: bar.update(task, completed=row.requests)
-        )
-    table = Table("requests", "steps", "CPU a step [us]", "RSS [MB]")
+        result = soak(a.requests, a.policy, lambda row: bar.update(task, completed=row.requests))
+        rows = result.rows
+    table = Table("requests", "steps", "CPU a step [us]", "RSS [MB]", "objects")
     for row in rows[:: max(len(rows) // 12, 1)] + rows[-1:]:
         table.add_row(
-            f"{row.requests:,}", f"{row.steps}", f"{row.step_us:.1f}", f"{row.rss_mb:.1f}"
+            f"{row.requests:,}",
+            f"{row.steps}",
+            f"{row.step_us:.1f}",
+            f"{row.rss_mb:.1f}",
+            f"{row.objects:,}",
         )
     Console().print(table)
-    broken += judge(rows, MOST_SLOWDOWN, MOST_GROWTH_MB)
-    if broken:
+    print(f"a step of this engine now {result.aged_us:.1f} us, of a new one {result.fresh_us:.1f}")
+    if broken := result.broken(MOST_SLOWDOWN, MOST_GROWTH_MB):
         sys.exit("\n".join(broken))
 
 

@@ -25,11 +25,13 @@ class BlockPool:
     Attributes:
         size: number of blocks.
         block_size: tokens per block.
+        block_bytes: memory behind one, for people; 0 if there is none.
     """
 
-    def __init__(self, size: int, block_size: int) -> None:
+    def __init__(self, size: int, block_size: int, block_bytes: int = 0) -> None:
         self.size = size
         self.block_size = block_size
+        self.block_bytes = block_bytes
         # A heap hands out the lowest number first: consecutive blocks make dense views for
         # attention.
         self._free = list(range(size))

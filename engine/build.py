@@ -1,8 +1,8 @@
 """Puts an engine together: a model, a KV pool that fits the machine, a runner."""
 
-import psutil
 import torch
 
+from engine import footprint
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
 from engine.errors import ModelError, OutOfMemory
@@ -14,8 +14,6 @@ from engine.scripted import ScriptedModel, ScriptedRunner
 from engine.sliding import Sliding
 from engine.weights.load import LoadedModel
 
-_DEFAULT_KV_BYTES = 2 << 30
-_FREE_SHARE = 0.25
 _SCRIPTED_BLOCKS = 4096  # a scripted model has no KV; the books are kept all the same
 _SCRIPTED_LENGTH = 8192
 
@@ -40,19 +38,19 @@ def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> En
     length = min(config.max_model_len or shape.max_len, shape.max_len)
     if (sliding := Sliding.of(config)) is not None:
         _check_sliding(sliding, length, on_host=isinstance(model.decoder, HostDecoder))
+    dtype = model.decoder.kv_dtype
+    block_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize * size
     if not isinstance(model.decoder, HostDecoder):
         # Imported here: it needs Triton, which need not be installed.
         from engine.device.build import build_runner
 
         runner, blocks = build_runner(model.decoder, config, length)
-        pool = BlockPool(blocks, size)
+        pool = BlockPool(blocks, size, block_bytes)
         if config.enforce_eager:  # whoever looks for an error wants one step at a time
             return Engine(runner, model.tokenizer, pool, length, config)
         return OverlapEngine(runner, model.tokenizer, pool, length, config)
-    dtype = model.decoder.kv_dtype
-    block_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize * size
-    free_bytes = psutil.virtual_memory().available
-    budget = config.kv_cache_bytes or min(_DEFAULT_KV_BYTES, int(free_bytes * _FREE_SHARE))
+    free_bytes = footprint.available()
+    budget = footprint.cache_budget(config, free_bytes)
     blocks = budget // block_bytes
     if blocks < config.max_num_seqs:
         raise OutOfMemory(
@@ -60,13 +58,18 @@ def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> En
             f"than one for each of {config.max_num_seqs} requests; {free_bytes:,} bytes of memory "
             "are free: raise kv_cache_bytes or lower max_num_seqs"
         )
+    if budget > free_bytes:
+        raise OutOfMemory(
+            f"a KV cache of {budget:,} bytes does not fit, {free_bytes:,} bytes of memory are "
+            "free: lower kv_cache_bytes"
+        )
     cache = KVCache(
         shape.layers, shape.kv_heads, shape.head_dim, blocks, size, dtype, torch.device("cpu")
     )
     return Engine(
         ModelRunner(model.decoder, cache),
         model.tokenizer,
-        BlockPool(blocks, size),
+        BlockPool(blocks, size, block_bytes),
         length,
         config,
     )

@@ -38,6 +38,23 @@ class QueueFull(EngineError):
         self.retry_ms = retry_ms
 
 
+class NoRoom(EngineError):
+    """There is no memory for a request just now. `required` and `available` are in bytes, or in
+    blocks where nothing is stored.
+    """
+
+    code = "busy"
+
+    def __init__(self, required: int, available: int, retry_ms: int = 2000) -> None:
+        super().__init__(
+            f"{required:,} bytes of KV cache are needed beside what is kept, {available:,} are "
+            f"there; try again in {retry_ms} ms"
+        )
+        self.required = required
+        self.available = available
+        self.retry_ms = retry_ms
+
+
 class EngineStopped(EngineError):
     """The engine is not running (not started yet, or shut down)."""
 

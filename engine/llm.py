@@ -4,9 +4,11 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import cast, get_args
 
+from engine import footprint
 from engine.build import build_engine
 from engine.chat import Message, Role
 from engine.config import EngineConfig
@@ -131,6 +133,7 @@ class LLM:
             numerics=config.numerics,
             device=config.device,
             max_len=config.max_model_len,
+            on_shape=partial(footprint.check, config=config),
         )
         self._engine = build_engine(loaded, config)
         self._window = config.max_waiting

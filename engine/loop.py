@@ -16,8 +16,17 @@ from engine.decoding.compiler import GrammarCompiler
 from engine.decoding.penalties import LogitChanges
 from engine.decoding.sampling import Sampled
 from engine.decoding.text import TextStream
-from engine.errors import ContextExceeded, EngineError, InvalidRequest, OutOfMemory, QueueFull
+from engine.errors import (
+    ContextExceeded,
+    EngineError,
+    InvalidRequest,
+    NoRoom,
+    OutOfMemory,
+    QueueFull,
+)
+from engine.footprint import ran_out
 from engine.measures import Series
+from engine.memory import no_room
 from engine.outputs import FinishReason, RequestOutput
 from engine.params import SamplingParams
 from engine.plan import SequenceStep, StepPlan
@@ -31,6 +40,7 @@ from engine.stats import Stats
 from engine.tokenizer import Tokenizer
 
 _log = logging.getLogger("troupe.engine")
+_WARN_EVERY_S = 60.0
 READ = SamplingParams(max_tokens=1)  # of a text that is read for its embedding; nothing is drawn
 _SNAPSHOT_EVERY_S = (
     0.05  # gauges may be this old while steps run; they are exact when the engine is idle
@@ -77,6 +87,7 @@ class Engine:
         self._outputs: list[RequestOutput] = []
         self._cancelled: list[Request] = []
         self._snapshot_due = 0.0
+        self._warn_due = float("-inf")
         self.max_model_len = min(max_model_len, pool.size * pool.block_size)
         self.gauges = self._stats.snapshot(self._scheduler, pool, self._tree)
 
@@ -132,6 +143,7 @@ class Engine:
             InvalidRequest: no tokens, ids outside the vocabulary, a negative priority.
             ContextExceeded: it can never fit; nothing was taken for it.
             QueueFull: `max_waiting` requests wait already.
+            NoRoom: it does not fit beside the prefixes that are kept.
         """
         try:
             ids = self.check_request(
@@ -139,6 +151,7 @@ class Engine:
             )
             if len(self._scheduler.waiting) + len(self._inbox) >= self._config.max_waiting:
                 raise QueueFull(self._config.max_waiting)
+            self._check_room(self._kept(ids, params, pooling), prefix)
         except EngineError as error:
             self._stats.refused[error.code] += 1
             raise
@@ -193,9 +206,7 @@ class Engine:
             raise InvalidRequest(f"n must be at most {self._config.max_waiting}, not {params.n}")
         if type(priority) is not int or priority < 0:
             raise InvalidRequest(f"priority must be 0 (most urgent) or more, not {priority!r}")
-        kept = len(ids) + (params.max_tokens if pooling is None else 0)
-        if self._sliding is not None and pooling is None:
-            kept = self._sliding.of_own(kept)
+        kept = self._kept(ids, params, pooling)
         total = (prefix.total if prefix else 0) + kept
         if total > self.max_model_len:
             raise ContextExceeded(self.max_model_len, total)
@@ -286,8 +297,41 @@ class Engine:
     def _fail(self, plan: StepPlan, error: Exception) -> None:
         """One bad step must not end the engine, only the requests in it."""
         _log.exception("step %d failed", plan.step)
+        refusal: NoRoom | None = None
+        if ran_out(error):
+            refusal = no_room(self._pool, self._pool.blocks_for(plan.rows), 0)
+            self._warn(refusal)
         for request in self._scheduler.failed(plan):
-            self._end(request, "failed", f"the step failed: {error}")
+            self._end(request, "failed", f"the step failed: {error}", refusal=refusal)
+
+    def _kept(self, ids: tuple[int, ...], params: SamplingParams, pooling: Pooling | None) -> int:
+        """Most own tokens whose KV a request keeps at a time."""
+        if pooling is not None:
+            return len(ids)
+        kept = len(ids) + params.max_tokens
+        return kept if self._sliding is None else self._sliding.of_own(kept)
+
+    def _check_room(self, kept: int, prefix: Prefix | None) -> None:
+        """Raise `NoRoom` if a request does not fit beside what is pinned, however long it waits."""
+        pool, chain = self._pool, prefix.chain() if prefix else []
+        own = pool.blocks_for(kept)
+        own += sum(pool.blocks_for(node.length) for node in chain if not node.pins)
+        if own > (left := pool.size - int(self.gauges["blocks_pinned"])):
+            refusal = no_room(pool, own, left)
+            self._warn(refusal)
+            raise refusal
+
+    def _warn(self, refusal: NoRoom) -> None:
+        """One line for the owner of the machine; more of the same say nothing new."""
+        now = self._clock()
+        if now >= self._warn_due:
+            self._warn_due = now + _WARN_EVERY_S
+            _log.warning(
+                "memory is short: a request needs %s bytes of KV cache, %s are available; raise "
+                "kv_cache_bytes, lower warm_npcs, or open fewer scenes",
+                f"{refusal.required:,}",
+                f"{refusal.available:,}",
+            )
 
     def _take(self, request: Request, sampled: Sampled, now: float) -> None:
         """Append a sampled token and release the text it completes."""
@@ -329,6 +373,7 @@ class Engine:
         error: str | None = None,
         *,
         last: RequestOutput | None = None,
+        refusal: EngineError | None = None,
     ) -> None:
         if request.state is State.FINISHED:
             return
@@ -341,13 +386,22 @@ class Engine:
             # A reply that ends by itself is whole; one cut at its length may happen to be.
             complete = reason == "stop" or (reason == "length" and request.constraint.accepts)
         self._outputs.append(
-            replace(last, finish=reason, usage=usage, error=error, complete=complete)
+            replace(
+                last,
+                finish=reason,
+                usage=usage,
+                error=error,
+                refusal=refusal,
+                complete=complete,
+            )
         )
 
-    def _refuse(self, reader: Reader, error: OutOfMemory) -> None:
-        if isinstance(reader, Request):
-            self._end(reader, "failed", str(error))
-        else:
+    def _refuse(self, reader: Reader, error: OutOfMemory | NoRoom) -> None:
+        if isinstance(error, NoRoom):
+            assert isinstance(reader, Request)
+            self._warn(error)
+            self._end(reader, "failed", str(error), refusal=error)
+        elif isinstance(reader, Warming):
             self._scheduler.unpin(reader.node, error)
 
     def _changes(

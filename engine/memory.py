@@ -3,10 +3,17 @@
 from collections.abc import Sequence
 
 from engine.blocks import BlockPool
+from engine.errors import NoRoom
 from engine.plan import BlockCopy
 from engine.prefixes import Prefix, PrefixTree
 from engine.request import Request
 from engine.sliding import Sliding
+
+
+def no_room(pool: BlockPool, required: int, available: int) -> NoRoom:
+    """The refusal of a request that needs so many blocks where so many are to be had."""
+    unit = pool.block_bytes or 1
+    return NoRoom(required * unit, available * unit)
 
 
 class Memory:
@@ -21,6 +28,12 @@ class Memory:
         self.pool = pool
         self.tree = tree
         self._sliding = sliding
+
+    def needs(self, request: Request) -> int:
+        """Blocks that a request lacks: its own, and those of prefix nodes that are not there."""
+        absent = [node for node in request.chain if not node.resident]
+        blocks_for = self.pool.blocks_for
+        return blocks_for(request.own_limit) + sum(blocks_for(node.length) for node in absent)
 
     def claim(self, request: Request) -> None:
         """Keep the request's prefix nodes from being evicted. Idempotent."""

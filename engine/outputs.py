@@ -44,6 +44,7 @@ class RequestOutput:
         finish: None while running; set exactly once, in the last output.
         usage: set with `finish`.
         error: what went wrong when `finish` is "failed".
+        refusal: the same as an exception where the caller can act on it.
         logprobs: for each of `token_ids`, log-probabilities by token id, if asked for.
         complete: set with `finish` for a request with a grammar: whether the whole text is a text
             of the grammar. With "length" one that is may still have had more to say.
@@ -56,6 +57,7 @@ class RequestOutput:
     finish: FinishReason | None = None
     usage: Usage | None = None
     error: str | None = None
+    refusal: EngineError | None = None
     logprobs: tuple[dict[int, float], ...] | None = None
     complete: bool | None = None
     embedding: npt.NDArray[np.float32] | None = None

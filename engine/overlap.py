@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from engine.decoding.sampling import Sampled
+from engine.errors import EngineError
 from engine.loop import Engine
 from engine.outputs import FinishReason, RequestOutput
 from engine.plan import SequenceStep, StepPlan
@@ -138,9 +139,10 @@ class OverlapEngine(Engine):
         error: str | None = None,
         *,
         last: RequestOutput | None = None,
+        refusal: EngineError | None = None,
     ) -> None:
         self._forget_pending(request)
-        super()._end(request, reason, error, last=last)
+        super()._end(request, reason, error, last=last, refusal=refusal)
 
     @staticmethod
     def _forget_pending(request: Request) -> None:

@@ -160,6 +160,10 @@ class PrefixTree:
         """Blocks of nodes that nobody uses or pinned, so that `allocate` may take them."""
         return sum(len(n.blocks) for n in self._resident.values() if not (n.users or n.pins))
 
+    def pinned(self) -> int:
+        """Blocks of nodes that are kept whether or not anybody uses them."""
+        return sum(len(n.blocks) for n in self._resident.values() if n.pins)
+
     @staticmethod
     def _idle(node: Prefix) -> bool:
         return node.users == 0 and node.pins == 0 and node.resident_children == 0

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
 from engine.cost import StepCost
-from engine.errors import OutOfMemory
-from engine.memory import Memory
+from engine.errors import NoRoom, OutOfMemory
+from engine.memory import Memory, no_room
 from engine.plan import BlockCopy, SequenceStep, StepPlan, node_step, request_step
 from engine.policy import make_policy
 from engine.prefixes import Prefix, PrefixTree
@@ -304,7 +304,7 @@ class Scheduler:
         request.state = State.FINISHED
         self._memory.unclaim(request, self.waiting)
 
-    def unstick(self, now: float, refuse: Callable[[Reader, OutOfMemory], None]) -> None:
+    def unstick(self, now: float, refuse: Callable[[Reader, OutOfMemory | NoRoom], None]) -> None:
         """Resolve a standstill: nothing runs, somebody waits, nothing fits.
 
         Waiting requests may hold prefix nodes that keep each other from being placed; all claims
@@ -318,10 +318,14 @@ class Scheduler:
             for request in holders:
                 self._memory.unclaim(request, self.waiting)
             return
+        pool = self._memory.pool
+        if isinstance(first, Request):
+            refuse(first, no_room(pool, self._memory.needs(first), pool.available))
+            return
         refuse(
             first,
             OutOfMemory(
-                f"the KV cache of {self._memory.pool.size} blocks cannot hold this beside what is "
+                f"the KV cache of {pool.size} blocks cannot hold this beside what is "
                 "pinned; raise kv_cache_bytes or open fewer scenes"
             ),
         )

@@ -60,6 +60,7 @@ class Stats:
     def snapshot(self, scheduler: Scheduler, pool: BlockPool, tree: PrefixTree) -> dict[str, float]:
         """All gauges by name. Call from the engine's thread; hand the result to anyone.
 
+        `blocks_pinned` are those of nodes that stay though nobody uses them.
         `blocks_cached` counts history blocks and prefix nodes that nobody holds or pinned;
         `fragmentation` is the share of unfilled slots in blocks that hold any KV, `kv_use` that of
         blocks that somebody needs; `batch_efficiency` compares the sequences in recent steps with
@@ -72,6 +73,7 @@ class Stats:
             "blocks_free": pool.free,
             "blocks_held": pool.held - reclaimable,
             "blocks_cached": pool.cached + reclaimable,
+            "blocks_pinned": tree.pinned(),
             "running": len(scheduler.running),
             "waiting": len(scheduler.waiting),
             "parked": len(scheduler.parked),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.api import Ticket
 from engine.decoding.stops import SentenceEnd
+from engine.errors import NoRoom
 from engine.outputs import RequestOutput, Usage
 from gameserver.messages import Status, TurnError, TurnUsage
 from gameserver.protocol import Code
@@ -115,6 +116,9 @@ def natural_ending(answer: Answer, output: RequestOutput) -> Ending:
         return Ending("truncated", "length", n)
     if output.finish == "cancelled":
         return Ending("interrupted", "engine_stopped", n)
+    if isinstance(output.refusal, NoRoom):
+        msg, retry_ms = "memory is short", output.refusal.retry_ms
+        return Ending("failed", "engine", n, TurnError(Code.BUSY, msg, retry_ms))
     return Ending("failed", "engine", n, TurnError(Code.INTERNAL, output.error or "engine failure"))
 
 

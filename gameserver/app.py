@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from engine import footprint
 from engine.api import AsyncEngine
 from engine.measures import Series
 from engine.scripted import ScriptedModel
@@ -264,6 +265,7 @@ class Application:
             threads=config.threads,
             device=config.device,
             max_len=config.max_model_len,
+            on_shape=partial(footprint.check, config=config),
         )
 
     def _loading(self, stage: str, done: int, total: int) -> None:

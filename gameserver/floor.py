@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import structlog
 
 from engine.api import Ticket
-from engine.errors import ContextExceeded, EngineError, QueueFull
+from engine.errors import ContextExceeded, EngineError, NoRoom, QueueFull
 from engine.outputs import RequestOutput, Usage
 from gameserver.answer import Answer, Cue, Ending, Spoken, bill, natural_ending
 from gameserver.messages import Activity, NpcState, TurnEnd, TurnError, TurnStart
@@ -220,7 +220,7 @@ class Floor:
                 self._begin(answer)
             except Refusal as refusal:
                 self._open(answer)
-                err = TurnError(refusal.code, refusal.msg)
+                err = TurnError(refusal.code, refusal.msg, refusal.retry_ms)
                 self._close(answer, Ending("failed", "engine", 0, err), None)
             else:
                 self._open(answer)
@@ -314,5 +314,7 @@ def refusal_of(error: EngineError) -> Refusal:
         return Refusal(Code.CONTEXT_EXCEEDED, str(error), limit=error.limit, actual=error.actual)
     if isinstance(error, QueueFull):
         return Refusal(Code.BUSY, "too many answers are waiting", retry_ms=error.retry_ms)
+    if isinstance(error, NoRoom):
+        return Refusal(Code.BUSY, "memory is short", retry_ms=error.retry_ms)
     known = {code.value for code in Code}
     return Refusal(Code(error.code) if error.code in known else Code.INTERNAL, str(error))

@@ -3,11 +3,13 @@
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from engine import footprint
 from engine.api import AsyncEngine
 from engine.config import EngineConfig
 from engine.weights.load import load_model
@@ -44,6 +46,7 @@ def load_engine(
         progress=progress,
         threads=config.threads,
         device=config.device,
+        on_shape=partial(footprint.check, config=config),
     )
     return AsyncEngine(model, config)
 

@@ -178,11 +178,12 @@ class TurnUsage(msgspec.Struct, frozen=True):
     total_ms: int
 
 
-class TurnError(msgspec.Struct, frozen=True):
-    """Why a turn failed."""
+class TurnError(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a turn failed; `retry_ms` where the same line may be answered later."""
 
     code: str
     msg: str
+    retry_ms: int | None = None
 
 
 class TurnEnd(msgspec.Struct, frozen=True, omit_defaults=True):

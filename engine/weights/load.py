@@ -2,6 +2,7 @@
 
 import importlib.util
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,6 +57,7 @@ def load_model(
     threads: int | None = None,
     device: DeviceSetting = "cpu",
     max_len: int | None = None,
+    on_shape: Callable[[ModelConfig], None] | None = None,
 ) -> LoadedModel:
     """Load a model.
 
@@ -68,6 +70,7 @@ def load_model(
         threads: of the forward pass; None leaves torch's number.
         device: where the model is to run.
         max_len: most tokens of a context, if less than the model can have.
+        on_shape: told what model it is before its weights are read; may refuse by raising.
 
     Raises:
         ModelError: it cannot be found, fetched or understood; the message says what to do.
@@ -76,6 +79,8 @@ def load_model(
         torch.set_num_threads(threads)
     checkpoint = open_checkpoint(spec, data_dir=data_dir, progress=progress)
     checkpoint.config = checkpoint.config.within(max_len)
+    if on_shape is not None:
+        on_shape(checkpoint.config)
     vocabulary = _vocabulary(checkpoint)
     decoder = _decoder(checkpoint, numerics, choose_device(device), progress, threads)
     if unread := checkpoint.unread():

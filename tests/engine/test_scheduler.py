@@ -14,7 +14,7 @@ from hypothesis.stateful import (
 )
 
 from engine.decoding.sampling import Sampled
-from engine.errors import ContextExceeded, InvalidRequest, OutOfMemory, QueueFull
+from engine.errors import ContextExceeded, InvalidRequest, NoRoom, OutOfMemory, QueueFull
 from engine.loop import Engine
 from engine.outputs import RequestOutput
 from engine.params import SamplingParams
@@ -97,12 +97,12 @@ def test_a_prefix_that_cannot_fit_beside_the_pinned_ones_is_refused_not_awaited(
     engine.warm(engine.create_prefix(SCENE), done.append)
     finish(engine, clock)
     engine.warm(engine.create_prefix([9] * 20), done.append)
-    request = engine.submit([8] * 10, GREEDY)  # needs 4 blocks, 2 are left: never
-    outputs = finish(engine, clock)
+    with pytest.raises(NoRoom):
+        engine.submit([8] * 10, GREEDY)  # needs 4 blocks, 2 are left: never
+    finish(engine, clock)
     assert done[0] is None
     assert isinstance(done[1], OutOfMemory)
-    assert last(outputs, request).finish == "failed"
-    assert "kv_cache_bytes" in str(last(outputs, request).error)
+    assert "kv_cache_bytes" in str(done[1])
 
 
 def test_two_waiting_scenes_that_block_each_other_are_resolved() -> None:
