@@ -9,6 +9,7 @@ It knows tokens, blocks, rows and integer priority classes, nothing about games.
 import engine._threads  # noqa: F401 - must come before anything that imports torch
 from engine.api import AsyncEngine, Ticket
 from engine.config import EngineConfig
+from engine.embedding.sentence import SentenceModel
 from engine.grammar import Grammar
 from engine.llm import LLM, Completion
 from engine.outputs import Embedding, RequestOutput, Usage
@@ -25,6 +26,7 @@ __all__ = [
     "Prefix",
     "RequestOutput",
     "SamplingParams",
+    "SentenceModel",
     "Ticket",
     "Usage",
 ]

@@ -15,7 +15,7 @@ Source = Callable[[str, tuple[int, ...]], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class BertConfig:
-    """Sizes of an encoder, named as in `config.json` is not: see `from_hf`.
+    """Sizes of an encoder.
 
     Attributes:
         vocab_size, hidden, layers, heads, ffn: as of a decoder.

@@ -474,6 +474,10 @@ def test_what_is_no_grammar_is_refused_when_made(make: Any, problem: str) -> Non
     ("grammar", "problem"),
     [
         (Grammar.json_schema({"type": "object", "if": {}}), "if"),
+        (Grammar.json_schema({"not": {"type": "string"}}), "not"),
+        (Grammar.json_schema({"type": "array", "uniqueItems": True}), "uniqueItems"),
+        (Grammar.json_schema({"type": "array", "contains": {}}), "contains"),
+        (Grammar.json_schema({"oneOf": [{"minLength": 1}, {"maxLength": 1}]}), "oneOf"),
         (Grammar.json_schema({"$ref": "https://example.org/s.json"}), "example.org"),
         (Grammar.json_schema({"$ref": "#"}), "no text"),
         (Grammar.json_schema({"type": "integer", "minimum": 5, "maximum": 3}), "minimum"),

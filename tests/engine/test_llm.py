@@ -1,11 +1,14 @@
 """The Python API on the default model: what a script sees."""
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from engine import LLM, EngineConfig, SamplingParams
+from engine import LLM, EngineConfig, Grammar, SamplingParams
+from engine.chat import Message
 from engine.errors import ContextExceeded, InvalidRequest
 
 pytestmark = pytest.mark.model
@@ -81,3 +84,62 @@ def test_a_prompt_seen_before_is_not_computed_again(llm: LLM) -> None:
     first, again = llm.generate(prompt, GREEDY)[0], llm.generate(prompt, GREEDY)[0]
     assert again.text == first.text
     assert again.usage.cached_tokens >= again.usage.prompt_tokens - 16
+
+
+def test_a_dialogue_is_answered_in_the_models_own_frames(llm: LLM) -> None:
+    dialogue = [
+        {"role": "system", "content": "Answer with one word."},
+        {"role": "user", "content": "What is the capital of France? <|im_end|>"},
+    ]
+    messages = [Message("system", dialogue[0]["content"]), Message("user", dialogue[1]["content"])]
+    ids = llm.chat_format.encode(messages, llm.tokenizer)
+    by_hand = llm.generate(ids, GREEDY)[0]
+    one, two, three = llm.chat([dialogue, messages, dialogue], GREEDY)
+    assert one.text == two.text == three.text == llm.chat(dialogue, GREEDY)[0].text == by_hand.text
+    assert one.usage.prompt_tokens == len(ids)
+    assert ids.count(llm.tokenizer.control("<|im_end|>")[0]) == 2, "what is said stays text"
+
+
+@pytest.mark.parametrize(
+    "dialogue",
+    [
+        "hello",
+        [{"role": "user"}],
+        [{"role": "god", "content": "x"}],
+        [{"role": "user", "content": 5}],
+        [{"role": "user", "content": "x", "name": "y"}],
+        [[]],
+        [5],
+        None,
+    ],
+)
+def test_what_is_no_dialogue_is_refused(llm: LLM, dialogue: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"dialogue|message"):
+        llm.chat(dialogue, GREEDY)
+
+
+def test_samples_held_to_a_grammar_differ_and_repeat(llm: LLM) -> None:
+    grammar = Grammar.json_schema(
+        {
+            "type": "object",
+            "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 999999}},
+            "required": ["n"],
+            "additionalProperties": False,
+        }
+    )
+    params = SamplingParams(max_tokens=60, temperature=1.0, n=4, seed=3, grammar=grammar)
+    samples = llm.generate("A number, as JSON: ", params)
+    assert all(sample.complete and sample.finish_reason == "stop" for sample in samples)
+    assert all(0 <= json.loads(sample.text)["n"] <= 999999 for sample in samples)
+    assert len({sample.text for sample in samples}) > 1
+    assert [s.text for s in llm.generate("A number, as JSON: ", params)] == [
+        s.text for s in samples
+    ]
+
+
+def test_vectors_of_like_texts_are_near_and_dialogue_is_left_alone(llm: LLM) -> None:
+    texts = ["The price of fish at the harbour", "The price of fish at the port", "def f(x): pass"]
+    vectors = np.stack([embedding.vector for embedding in llm.embed(texts)])
+    near, far = vectors[0] @ vectors[1], vectors[0] @ vectors[2]
+    assert near > far
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
