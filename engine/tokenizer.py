@@ -9,6 +9,7 @@ from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from engine.errors import ModelError
+from engine.pieces import SPACE, backend_from_pieces
 
 #: GGUF token types (llama.cpp's enumeration).
 _CONTROL, _USER_DEFINED = 3, 4
@@ -98,44 +99,23 @@ class Tokenizer:
             ModelError: it is of a kind this cannot rebuild.
         """
         kind = metadata.get("tokenizer.ggml.model")
-        if kind != "gpt2":
+        if kind == "llama":
+            backend = backend_from_pieces(metadata)
+        elif kind == "gpt2":
+            backend = _byte_level(metadata)
+        else:
             raise ModelError(
-                f"the GGUF file's tokenizer is of kind {kind!r}, only byte-level BPE ('gpt2') can "
-                "be rebuilt from GGUF; use the model's folder with tokenizer.json and safetensors"
+                f"the GGUF file's tokenizer is of kind {kind!r}, only 'llama' (SentencePiece) and "
+                "'gpt2' (byte-level BPE) can be rebuilt from GGUF; use the model's folder with "
+                "tokenizer.json and safetensors"
             )
-        cut = str(metadata.get("tokenizer.ggml.pre", "default"))
-        if cut not in _CUTS:
-            raise ModelError(
-                f"the GGUF file cuts text the way {cut!r} does, known are {', '.join(_CUTS)}; use "
-                "the model's folder with tokenizer.json and safetensors"
-            )
-        spellings: list[str] = metadata["tokenizer.ggml.tokens"]
-        merges = [tuple(pair.split(" ", 1)) for pair in metadata["tokenizer.ggml.merges"]]
-        backend = Backend(
-            models.BPE(
-                vocab={spelling: index for index, spelling in enumerate(spellings)},
-                merges=merges,
-                # Llama 3 takes a piece that is a token as it stands, whatever the merges say.
-                ignore_merges=_CUTS[cut] is _LLAMA3,
-            )
-        )
-        backend.pre_tokenizer = _pre_tokenizer(_CUTS[cut])
-        backend.decoder = decoders.ByteLevel()
-        types = metadata.get("tokenizer.ggml.token_type", ())
-        for special, wanted in ((True, _CONTROL), (False, _USER_DEFINED)):
-            marks = [
-                AddedToken(spelling, special=special, normalized=False)
-                for spelling, kind in zip(spellings, types, strict=False)
-                if kind == wanted
-            ]
-            (backend.add_special_tokens if special else backend.add_tokens)(marks)
         ends = (metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom"))
         bos = metadata.get("tokenizer.ggml.bos_token_id")
         tokenizer = cls(
             backend,
             eos_ids=[int(index) for index in ends if index is not None],
             bos_id=None if bos is None else int(bos),
-            vocab_size=len(spellings),
+            vocab_size=len(metadata["tokenizer.ggml.tokens"]),
         )
         if bos is not None and metadata.get("tokenizer.ggml.add_bos_token"):
             tokenizer.opening = (int(bos),)
@@ -175,6 +155,37 @@ def _opening(backend: Backend) -> tuple[int, ...]:
     return ()
 
 
+def _byte_level(metadata: Mapping[str, Any]) -> Backend:
+    """The tokenizer of a vocabulary whose letters are bytes."""
+    cut = str(metadata.get("tokenizer.ggml.pre", "default"))
+    if cut not in _CUTS:
+        raise ModelError(
+            f"the GGUF file cuts text the way {cut!r} does, known are {', '.join(_CUTS)}; use "
+            "the model's folder with tokenizer.json and safetensors"
+        )
+    spellings: list[str] = metadata["tokenizer.ggml.tokens"]
+    merges = [tuple(pair.split(" ", 1)) for pair in metadata["tokenizer.ggml.merges"]]
+    backend = Backend(
+        models.BPE(
+            vocab={spelling: index for index, spelling in enumerate(spellings)},
+            merges=merges,
+            # Llama 3 takes a piece that is a token as it stands, whatever the merges say.
+            ignore_merges=_CUTS[cut] is _LLAMA3,
+        )
+    )
+    backend.pre_tokenizer = _pre_tokenizer(_CUTS[cut])
+    backend.decoder = decoders.ByteLevel()
+    types = metadata.get("tokenizer.ggml.token_type", ())
+    for special, wanted in ((True, _CONTROL), (False, _USER_DEFINED)):
+        marks = [
+            AddedToken(spelling, special=special, normalized=False)
+            for spelling, kind in zip(spellings, types, strict=False)
+            if kind == wanted
+        ]
+        (backend.add_special_tokens if special else backend.add_tokens)(marks)
+    return backend
+
+
 def _pre_tokenizer(cut: str) -> pre_tokenizers.PreTokenizer:
     if cut == "gpt2":
         return pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -201,7 +212,8 @@ def _without_marks(backend: Backend) -> Backend:
     whole pieces without merging could still yield it.
     """
     state = json.loads(backend.to_str())
-    marks = {mark["content"] for mark in state["added_tokens"] if not mark["content"].isspace()}
+    added = {mark["content"] for mark in state["added_tokens"]}
+    marks = {mark for mark in added if not mark.replace(SPACE, " ").isspace()}
     state["added_tokens"] = [m for m in state["added_tokens"] if m["content"] not in marks]
     # The post-processor adds BOS and EOS, refers to tokens that are gone, and is never asked for.
     state["post_processor"] = None

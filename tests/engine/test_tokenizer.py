@@ -91,7 +91,7 @@ def test_spaces_kept_as_added_tokens_stay_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
-    [({"model": "llama"}, "'llama'.*safetensors"), ({"pre": "new-bpe"}, "'new-bpe'.*safetensors")],
+    [({"model": "t5"}, "'t5'.*safetensors"), ({"pre": "new-bpe"}, "'new-bpe'.*safetensors")],
 )
 def test_an_unknown_kind_says_what_to_use_instead(changes: dict[str, str], problem: str) -> None:
     with pytest.raises(ModelError, match=problem):
