@@ -17,21 +17,6 @@ Vocabulary = tuple[Any, dict[str, Any], Tokenizer]
 
 TEXT = "the innkeeper said that they would rather have seen this other harbour then, 1492"
 WORDS = TEXT.split(" ")
-    "the",
-    "innkeeper",
-    "said",
-    "that",
-    "they",
-    "would",
-    "rather",
-    "have",
-    "seen",
-    "this",
-    "other",
-    "harbour",
-    "then,",
-    "1492",
-]
 #: What kinds of vocabulary there are: does text begin with a space, and pieces made by hand.
 KINDS = {"as llama": (True, []), "as gemma": (False, ["▁▁", "▁▁▁▁", "\n", "\n\n", "<table>"])}
 
