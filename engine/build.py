@@ -24,9 +24,16 @@ def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> En
 
     Raises:
         OutOfMemory: the pool would hold less than one short dialogue.
-        ModelError: `sliding_window` cannot work with this model or device.
+        ModelError: `sliding_window` or `swap_space` cannot work with this model or device.
     """
     size = config.block_size
+    if config.swap_space and (
+        isinstance(model, ScriptedModel) or isinstance(model.decoder, HostDecoder)
+    ):
+        raise ModelError(
+            "swap_space keeps KV of parked replies in this machine's memory, where on the CPU it "
+            "is already: set swap_space to 0, and raise kv_cache_bytes for more room"
+        )
     if isinstance(model, ScriptedModel):
         length = config.max_model_len or max(_SCRIPTED_LENGTH, 2 * model.longest)
         pool = BlockPool(max(_SCRIPTED_BLOCKS, 4 * length // size), size)

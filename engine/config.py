@@ -38,6 +38,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     scheduling_policy: Literal["fifo", "priority", "fair", "elastic"] = "priority"
     #: Whether a quest-giver that finds all slots taken parks the youngest ordinary reply.
     parking: bool = True
+    #: Bytes of host memory for the KV of parked replies whose place a quest-giver takes, where KV
+    #: is in a device's memory; with 0 they compute it again. On the CPU it would be the same
+    #: memory, so the engine refuses it.
+    swap_space: int = 0
     #: Requests decoded together. With more than 12 a step on two CPU cores takes longer than a
     #: quest-giver should wait for it to end; a GPU gains up to 256.
     max_num_seqs: int = 12
@@ -83,5 +87,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             )
         if not 0 < self.gpu_memory_utilization <= 1:
             raise ValueError("gpu_memory_utilization must be above 0 and at most 1")
+        if self.swap_space < 0:
+            raise ValueError("swap_space must be 0 or more")
         if self.script_step_ms < 0:
             raise ValueError("script_step_ms must be 0 or more")

@@ -32,7 +32,7 @@ class EngineOptions:
         dtype: "float32" is exact, "bfloat16" halves memory traffic, "auto" takes the fastest.
         scheduling_policy: "fcfs", "priority", or another of `EngineConfig.scheduling_policy`.
         seed: where requests without a seed of their own get theirs from.
-        swap_space: not built; only 0.
+        swap_space: GiB of host memory for KV of parked replies; on a GPU only.
         kv_cache_dtype: keys and values have the model's own type; only "auto".
         tensor_parallel_size: not built; only 1.
         quantization: not chosen; weights are read in the types their file has.
@@ -65,6 +65,8 @@ class EngineOptions:
         same = {field.name for field in fields(self)} & set(EngineConfig.__struct_fields__)
         changes = {name: getattr(self, name) for name in sorted(same)}
         changes["numerics"] = self._numerics()
+        if self.swap_space is not None:
+            changes["swap_space"] = int(self.swap_space * 2**30)
         if self.scheduling_policy is not None:
             changes["scheduling_policy"] = _POLICIES.get(
                 self.scheduling_policy, self.scheduling_policy
@@ -85,8 +87,6 @@ class EngineOptions:
         return _NUMERICS[name]
 
     def _refuse_what_is_not_built(self) -> None:
-        if self.swap_space:
-            _refuse("swap_space", self.swap_space, "KV is not moved to host memory; only 0")
         if self.kv_cache_dtype not in (None, "auto"):
             _refuse("kv_cache_dtype", self.kv_cache_dtype, "KV has the model's type; only 'auto'")
         if self.tensor_parallel_size not in (None, 1):

@@ -85,6 +85,7 @@ class OverlapEngine(Engine):
         """Start a step, without the replies that the tokens under way complete."""
         plan = replace(plan, sequences=tuple(s for s in plan.sequences if not _complete(s)))
         if not plan.sequences:
+            self._scheduler.postpone(plan)
             return None
         speakers = sum(isinstance(s.owner, Request) and s.owner.speaking for s in plan.sequences)
         started = self._clock()

@@ -74,6 +74,21 @@ class BlockCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class Swap:
+    """KV of a parked reply on its way to host memory, or back.
+
+    Attributes:
+        owner: whose.
+        blocks: on the device.
+        kept: in host memory, one for each of `blocks`.
+    """
+
+    owner: Request
+    blocks: tuple[int, ...]
+    kept: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StepPlan:
     """Everything one step computes.
 
@@ -82,11 +97,14 @@ class StepPlan:
         sequences: what the forward pass is fed.
         copies: to be done first, before any keys move, and in this order (a later target may be an
             earlier source).
+        swaps_out, swaps_in: to be done before the copies: all that goes out, then all that comes.
     """
 
     step: int
     sequences: tuple[SequenceStep, ...]
     copies: tuple[BlockCopy, ...] = ()
+    swaps_out: tuple[Swap, ...] = ()
+    swaps_in: tuple[Swap, ...] = ()
 
     @property
     def rows(self) -> int:

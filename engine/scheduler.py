@@ -17,6 +17,7 @@ from engine.policy import make_policy
 from engine.prefixes import Prefix, PrefixTree
 from engine.request import Request, State, Warming
 from engine.sliding import Sliding
+from engine.swapping import Swapping
 
 Reader = Request | Warming
 
@@ -35,11 +36,14 @@ class Scheduler:
         prefill_computed: prompt tokens fed to the model so far, prefixes included.
         prefill_ideal: those that nobody had computed before: what a perfect cache would leave.
         parks, preemptions: how often a reply lent its slot, and lost its KV as well.
+        swaps: how often its KV went to host memory instead.
     """
 
     def __init__(self, config: EngineConfig, pool: BlockPool, tree: PrefixTree) -> None:
         self._config = config
         self._memory = Memory(pool, tree, Sliding.of(config))
+        places = config.swap_space // pool.block_bytes if pool.block_bytes else 0
+        self._swapping = Swapping(self._memory, places)
         self._policy = make_policy(config)
         self.cost = StepCost(config)
         self.waiting: list[Request] = []
@@ -52,11 +56,17 @@ class Scheduler:
         self.prefill_ideal = 0
         self.parks = 0
         self.preemptions = 0
+        self.swaps = 0
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to compute."""
         return not (self.waiting or self.running or self.parked or self.warming)
+
+    @property
+    def holders(self) -> list[Request]:
+        """Requests that have blocks."""
+        return [request for request in self.running + self.parked if request.blocks]
 
     def add(self, request: Request) -> None:
         """Queue a request. Its feasibility was checked by the caller."""
@@ -132,7 +142,9 @@ class Scheduler:
             elif reader.state is State.PARKED:
                 if not self._slot_for(reader):
                     continue
-                self._resume(reader)
+                if not self._resume(reader, memory_left):
+                    memory_left = False
+                    continue
             step = self._advance(reader, max(budget, self._urgent(reader, speakers, steps)), now)
             steps.append(step)
             budget -= len(step.tokens)
@@ -141,7 +153,13 @@ class Scheduler:
         if self._paused:  # a quest-giver is about to begin: a step without the others is shortest
             speakers = [request for request in speakers if request.priority == 0]
         steps += [self._advance(request, 1, now) for request in speakers]
-        return StepPlan(self.step, tuple(steps), tuple(copies)) if steps else None
+        if not steps:
+            return None
+        return StepPlan(self.step, tuple(steps), tuple(copies), *self._swapping.moves())
+
+    def postpone(self, plan: StepPlan) -> None:
+        """A plan turned out to have nothing to compute and is not carried out."""
+        self._swapping.postpone(plan)
 
     def _urgent(self, reader: Reader, speakers: list[Request], steps: list[SequenceStep]) -> int:
         """Tokens of its own line that a quest-giver may read whatever the target says.
@@ -188,12 +206,18 @@ class Scheduler:
     def _admit(self, request: Request, now: float, copies: list[BlockCopy]) -> bool:
         """Give a waiting request a slot and all its blocks; False if there is no room.
 
-        A quest-giver (class 0) takes the memory of replies that are parked for want of a slot;
-        those compute their KV again when their turn comes.
+        A quest-giver (class 0) takes the memory of replies that are parked for want of a slot.
+        Their KV waits in host memory, or if there is no place, they compute it again.
         """
         reserved = self._memory.reserve(request)
-        while reserved is None and request.priority == 0 and self.parked:
-            self._preempt(self.parked[-1])
+        while reserved is None and request.priority == 0:
+            holder = next((r for r in reversed(self.parked) if r.blocks), None)
+            if holder is None:
+                break
+            if self._swapping.put_away(holder):
+                self.swaps += 1
+            else:
+                self._preempt(holder)
             reserved = self._memory.reserve(request)
         if reserved is None:
             return False
@@ -246,14 +270,20 @@ class Scheduler:
                 self.parks += 1
                 lacking -= 1
 
-    def _resume(self, request: Request) -> None:
+    def _resume(self, request: Request, memory_left: bool) -> bool:
+        """Give a parked request a slot; False if its KV is away and there is no room for it."""
+        swapping = self._swapping
+        if swapping.is_away(request) and not (memory_left and swapping.bring_back(request)):
+            return False
         self.parked.remove(request)
         request.state = State.RUNNING
         self.running.append(request)
+        return True
 
     def _preempt(self, request: Request) -> None:
         """Take a parked request's KV as well; it waits again and catches up by computing."""
         self.parked.remove(request)
+        self._swapping.forget(request)
         self._memory.give_back(request)
         request.state = State.WAITING
         self.waiting.append(request)
@@ -288,6 +318,8 @@ class Scheduler:
         """Undo a step that did not run; returns the requests in it, to be ended by the caller."""
         nodes = [share.owner for share in plan.sequences if isinstance(share.owner, Prefix)]
         self._memory.tree.forget_unfinished(nodes)
+        for request in self._swapping.lost(plan):
+            self._preempt(request)
         return [share.owner for share in plan.sequences if isinstance(share.owner, Request)]
 
     def finish(self, request: Request) -> None:
@@ -297,6 +329,7 @@ class Scheduler:
                 self.waiting.remove(request)
             case State.PARKED:
                 self.parked.remove(request)
+                self._swapping.forget(request)
                 self._memory.give_back(request)
             case State.RUNNING:
                 self.running.remove(request)
@@ -313,6 +346,9 @@ class Scheduler:
         """
         holders = [request for request in self.waiting if request.claimed]
         readers: list[Reader] = [*self.waiting, *self.warming]
+        if self.parked:  # its KV is away and finds no room: it waits as everybody does
+            self._preempt(self.parked[0])
+            return
         first = min(readers, key=lambda reader: self._policy.key(reader, now))
         if len(holders) > 1 or (holders and holders[0] is not first):
             for request in holders:

@@ -6,8 +6,10 @@ from engine.config import EngineConfig
 from engine.device.runner import DeviceRunner
 from engine.errors import OutOfMemory
 from engine.kv.cache import KVCache
+from engine.kv.swap import HostStore, SwappingRunner
 from engine.models.config import ModelConfig
 from engine.models.device_decoder import DeviceDecoder
+from engine.overlap import Launcher
 
 #: For captured steps, the libraries' workspaces, and what allocation in pieces wastes.
 _SPARE_BYTES = 1 << 30
@@ -20,8 +22,9 @@ _MOST_NUMBERS = 2**31 - 1
 
 def build_runner(
     decoder: DeviceDecoder, config: EngineConfig, max_length: int
-) -> tuple[DeviceRunner, int]:
-    """A runner, and how many blocks its pool has.
+) -> tuple[Launcher, int]:
+    """A runner, and how many blocks its pool has; with `swap_space`, one that can move KV to the
+    host's memory.
 
     The pool takes `kv_cache_bytes`, or what `gpu_memory_utilization` of the device's memory leaves
     beside the weights (and everybody else's use) and the largest step.
@@ -62,7 +65,8 @@ def build_runner(
         eager=config.enforce_eager,
     )
     runner.warm_up()
-    return runner, blocks
+    places = config.swap_space // block_bytes
+    return (SwappingRunner(runner, HostStore(cache, places)) if places else runner), blocks
 
 
 def _step_bytes(shape: ModelConfig, config: EngineConfig, itemsize: int) -> int:

@@ -15,6 +15,7 @@ class KVCache:
     Attributes:
         block_size: tokens per block.
         keys, values: [layers, kv_heads, slots, head_dim], `dtype`.
+        blocks: the same numbers by block: [2 · layers · kv_heads, blocks, block_size · head_dim].
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class KVCache:
         self._block_numbers = block_size * head_dim
         self._pool = torch.zeros(shape, dtype=dtype, device=device)
         self.keys, self.values = self._pool[0], self._pool[1]
+        self.blocks = self._pool.view(2 * layers * kv_heads, blocks, self._block_numbers)
 
     def copy(self, source: int, target: int, count: int) -> None:
         """Copy `count` slots from slot `source` on to slot `target` on, in every layer."""
@@ -39,8 +41,7 @@ class KVCache:
 
     def copy_blocks(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copy whole blocks in every layer, all at once; no target may be a source."""
-        # [2 · layers · kv_heads, blocks, block_size · head_dim]
-        blocks = self._pool.view(-1, self._pool.shape[3] // self.block_size, self._block_numbers)
+        blocks = self.blocks
         pair = torch.tensor((sources, targets))
         if blocks.is_cuda:  # from pinned memory the host need not wait for the device
             pair = pair.pin_memory().to(blocks.device, non_blocking=True)

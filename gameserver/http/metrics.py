@@ -30,6 +30,7 @@ COUNTERS = frozenset(
         "steps",
         "parks",
         "preemptions",
+        "swaps",
         "requests_finished",
         "requests_cancelled",
         "requests_failed",

@@ -59,7 +59,7 @@ def test_what_is_not_named_stays() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"swap_space": 4}, "swap_space=4"),
+        ({"swap_space": -1}, "swap_space must be 0 or more"),
         ({"kv_cache_dtype": "fp8"}, "kv_cache_dtype='fp8'"),
         ({"tensor_parallel_size": 2}, "tensor_parallel_size=2"),
         ({"quantization": "awq"}, "quantization='awq'"),
