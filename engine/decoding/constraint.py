@@ -95,7 +95,7 @@ class Constraint:
             banned = self._mask if banned.all() else banned
         known = row[: len(banned)]
         row[len(banned) :] = -np.inf
-        known[banned] = -np.inf
+        np.copyto(known, -np.inf, where=banned)
         if known.max() == -np.inf:
             np.copyto(known, unchanged[: len(banned)], where=~banned)
         if known.max() == -np.inf:

@@ -67,17 +67,23 @@ def sample(logits: torch.Tensor, specs: Sequence[SampleSpec]) -> list[Sampled]:
     rows = logits.numpy()
     reported = [_logarithms(row) for row, spec in zip(rows, specs, strict=True) if _asks(spec)]
     for row, spec in zip(rows, specs, strict=True):
-        if spec.constraint is not None:
-            unchanged = row.copy()
-            if spec.changes is not None:
-                spec.changes.apply(row)
-            spec.constraint.restrict(row, unchanged)
-        elif spec.changes is not None:
+        unchanged = row
+        if spec.changes is not None:
+            unchanged = row if spec.constraint is None else row.copy()
             spec.changes.apply(row)
+        if spec.constraint is not None:
+            spec.constraint.restrict(row, unchanged)
     logarithms = iter(reported)
     result = []
     for row, spec in zip(rows, specs, strict=True):
-        token = int(row.argmax()) if spec.params.temperature == 0 else _draw(row, spec)
+        if spec.params.temperature == 0:
+            token = int(row.argmax())
+        elif spec.constraint is not None:
+            # Often a grammar allows a handful of tokens: the others need not be weighed.
+            allowed = np.flatnonzero(row > -np.inf)
+            token = int(allowed[_draw(row[allowed], spec)])
+        else:
+            token = _draw(row, spec)
         if _asks(spec):
             result.append(Sampled(token, _top(next(logarithms), spec.params.logprobs or 0, token)))
         else:

@@ -1,11 +1,13 @@
 """What a model of pure noise says under a grammar is a text of that grammar, or says it is cut."""
 
+import asyncio
 import contextlib
 import json
 import random
 import re
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import jsonschema
@@ -14,8 +16,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from engine.api import AsyncEngine
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
+from engine.decoding.compiler import GrammarCompiler
 from engine.decoding.constraint import Constraint
 from engine.errors import InvalidRequest
 from engine.grammar import Grammar
@@ -24,6 +28,7 @@ from engine.outputs import RequestOutput
 from engine.overlap import OverlapEngine
 from engine.params import SamplingParams
 from engine.request import Request
+from engine.scripted import ScriptedModel
 from tests.engine.hostile import HOSTILE
 from tests.engine.speech import NoisyRunner, byte_tokenizer, gather, make_noisy, run, say
 from tests.engine.test_overlap import LaunchingRunner
@@ -538,3 +543,60 @@ def test_hostile_grammars_cost_little_and_crash_nothing() -> None:
         assert report["seconds"] < 5, report  # a fifth of that was measured on a busy machine
         assert report["fate"] in ("refused", "stop", "length", "failed"), report
     assert reports[-1]["peak_mib"] - reports[0]["peak_mib"] < 600
+
+
+# -- through the server's face ---------------------------------------------------------------------
+
+
+def scripted(*replies: str) -> AsyncEngine:
+    script = [TOKENIZER.encode(reply) for reply in replies]
+    model = ScriptedModel(script, TOKENIZER, None)  # type: ignore[arg-type]
+    return AsyncEngine(model, EngineConfig(script_step_ms=0))
+
+
+async def test_the_event_loop_goes_on_while_a_grammar_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The compiler here waits for the loop: were the loop waiting for it, neither would end."""
+    may_compile = threading.Event()
+    compile_it = GrammarCompiler._compile
+
+    def slow(self: GrammarCompiler, grammar: Grammar) -> Any:
+        assert may_compile.wait(20)
+        return compile_it(self, grammar)
+
+    monkeypatch.setattr(GrammarCompiler, "_compile", slow)
+    engine = scripted("yes")
+    await engine.start()
+    try:
+        outputs: list[RequestOutput] = []
+
+        async def ask() -> None:
+            params = SamplingParams(grammar=Grammar.choice(["yes", "no"]))
+            async for output in engine.stream((1, 2), params):
+                outputs.append(output)
+
+        asking = asyncio.create_task(ask())
+        refused = asyncio.create_task(engine.prepare(Grammar.regex("(")))
+        await asyncio.sleep(0)
+        may_compile.set()
+        await asking
+        with pytest.raises(InvalidRequest, match="unclosed"):
+            await refused
+    finally:
+        await engine.stop()
+    assert "".join(output.text for output in outputs) == "yes"
+    assert (outputs[-1].finish, outputs[-1].complete) == ("stop", True)
+
+
+async def test_a_model_that_ignores_the_mask_is_never_called_complete() -> None:
+    """Scripted models draw nothing."""
+    engine = scripted("yonder")
+    await engine.start()
+    try:
+        params = SamplingParams(max_tokens=20, grammar=Grammar.choice(["yes", "no"]))
+        last = [output async for output in engine.stream((1, 2), params)][-1]
+    finally:
+        await engine.stop()
+    assert (last.finish, last.complete) == ("failed", False)
+    assert last.error
