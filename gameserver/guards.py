@@ -27,6 +27,17 @@ _TURNED_AWAY = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
     b"Content-Length: 0\r\n\r\n"
 )
+#: The library reads no bodies and hangs up on who sends one; these are told first.
+_NO_BODY = {
+    True: (
+        b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n"
+        b"Content-Length: 30\r\n\r\nRequests here have no bodies.\n"
+    ),
+    False: (
+        b"HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD\r\nConnection: close\r\n"
+        b"Content-Length: 18\r\n\r\nGET or HEAD only.\n"
+    ),
+}
 
 
 class Handshakes:
@@ -87,6 +98,9 @@ class GuardedConnection(ServerConnection):
         super().__init__(protocol, server, **options)
         self._fail = protocol.fail
         protocol.fail = self._tell_and_fail  # type: ignore[method-assign]
+        self._send_eof = protocol.send_eof
+        protocol.send_eof = self._tell_and_end  # type: ignore[method-assign]
+        self._opening = b""  # the first bytes of the request
         self._frame_limit = settings.limits.frame_bytes
         self._guards = settings.guards
         self._handshakes = handshakes
@@ -183,6 +197,8 @@ class GuardedConnection(ServerConnection):
         self._heard = time.monotonic()
         self._pinged = None
         self._tally.count("bytes_in", len(data))
+        if len(self._opening) < 5:
+            self._opening += data[:5]
         super().data_received(data)
         if self.transport.get_write_buffer_size() > self._guards.flood_bytes:
             self._tally.count("floods")
@@ -227,6 +243,16 @@ class GuardedConnection(ServerConnection):
             error = Refusal(Code.TOO_LARGE, reason, limit=self._frame_limit, close=Close.TOO_LARGE)
             self.protocol.send_text(error.encode())
         self._fail(code, reason)
+
+    def _tell_and_end(self) -> None:
+        """The library gives up on a request; one that it understood is answered before."""
+        problem = getattr(self.protocol, "handshake_exc", None)
+        cause = None if problem is None else problem.__cause__
+        if isinstance(cause, NotImplementedError) or str(cause) == "unsupported request body":
+            reads = self._opening.startswith((b"GET ", b"HEAD "))
+            self._tally.count("http_400" if reads else "http_405")
+            self.protocol.writes.append(_NO_BODY[reads])
+        self._send_eof()
 
     def _forget_stall(self) -> None:
         if self._stall is not None:

@@ -37,6 +37,23 @@ async def test_plain_requests(server: GameServer, request_line: str, status: int
     assert answer.startswith(f"HTTP/1.1 {status} ")
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/", "/v1/ws"])
+@pytest.mark.parametrize(("method", "status"), [("POST", 405), ("PUT", 405), ("GET", 400)])
+@pytest.mark.parametrize("header", ["Content-Length: {}", "Transfer-Encoding: chunked"])
+@pytest.mark.parametrize("size", [2, 20_000])
+async def test_who_sends_a_body_is_answered_too(
+    server: GameServer, path: str, method: str, status: int, header: str, size: int
+) -> None:
+    client = await RawClient.connect(server)
+    answer = await client.request(
+        f"{method} {path} HTTP/1.1\r\nHost: x\r\n{header.format(size)}\r\n\r\n{'x' * size}"
+    )
+    head, _, body = answer.partition("\r\n\r\n")
+    assert head.startswith(f"HTTP/1.1 {status} ")
+    assert ("Allow: GET, HEAD" in head) is (status == 405)
+    assert f"Content-Length: {len(body)}" in head
+
+
 async def test_health_has_a_body_for_get_and_none_for_head(server: GameServer) -> None:
     got = await (await RawClient.connect(server)).request(
         "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
