@@ -56,6 +56,11 @@ def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> En
         if config.enforce_eager:  # whoever looks for an error wants one step at a time
             return Engine(runner, model.tokenizer, pool, length, config)
         return OverlapEngine(runner, model.tokenizer, pool, length, config)
+    if size % model.decoder.block_multiple:
+        raise ModelError(
+            f"block_size must be a multiple of {model.decoder.block_multiple} with these numerics, "
+            f"not {size}; or set numerics to 'exact'"
+        )
     free_bytes = footprint.available()
     budget = footprint.cache_budget(config, free_bytes)
     blocks = budget // block_bytes

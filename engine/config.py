@@ -13,9 +13,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     #: Where the model runs; "auto" takes an NVIDIA GPU if there is one (and Triton), else the CPU.
     device: Literal["auto", "cpu", "cuda"] = "auto"
     #: "exact" is float32 and equals transformers token for token; "bf16" halves memory traffic;
-    #: "fast" multiplies 8-bit integers where the processor can (on a GPU it is "bf16").
-    numerics: Literal["exact", "bf16", "fast"] = "fast"
+    #: "fast" multiplies 8-bit integers where the processor can (on a GPU it is "bf16"); "int4"
+    #: keeps weights in 4 bits, which is quickest while only one or two speak, and on a CPU only.
+    numerics: Literal["exact", "bf16", "fast", "int4"] = "fast"
     #: Tokens per KV block. 16 wastes at most 15 slots per prefix node and keeps block tables short.
+    #: What is compiled for the processor (all but "exact") takes multiples of 16.
     block_size: int = 16
     #: KV pool in bytes; None takes min(2 GiB, 25 % of free memory), which leaves a laptop usable,
     #: and on a GPU what `gpu_memory_utilization` leaves.

@@ -16,8 +16,8 @@ from engine.models.config import ModelConfig
 _DEFAULT_CACHE = 2 << 30
 _FREE_SHARE = 0.25
 #: Bytes of a number of a weight, and of a key or value.
-_WEIGHT_BYTES = {"exact": 4, "bf16": 2, "fast": 1}
-_CACHE_BYTES = {"exact": 4, "bf16": 2, "fast": 2}
+_WEIGHT_BYTES = {"exact": 4, "bf16": 2, "fast": 1, "int4": 0.625}
+_CACHE_BYTES = {"exact": 4, "bf16": 2, "fast": 2, "int4": 2}
 _log = logging.getLogger("troupe.engine")
 _GROUP = Path("/sys/fs/cgroup")
 
@@ -76,7 +76,7 @@ def footprint(shape: ModelConfig, config: EngineConfig) -> Footprint:
     layer = shape.hidden * (inner + shape.heads * shape.head_dim + 3 * shape.ffn)
     table = shape.hidden * shape.vocab_size
     numbers = shape.layers * layer + table  # the output projection, laid out by itself
-    weights = numbers * _WEIGHT_BYTES[config.numerics] + table * _CACHE_BYTES[config.numerics]
+    weights = int(numbers * _WEIGHT_BYTES[config.numerics] + table * _CACHE_BYTES[config.numerics])
     token = 2 * shape.layers * shape.kv_heads * shape.head_dim * _CACHE_BYTES[config.numerics]
     length = min(config.max_model_len or shape.max_len, shape.max_len)
     row = 4 * (4 * shape.hidden + 2 * inner + 3 * shape.ffn)

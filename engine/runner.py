@@ -13,7 +13,13 @@ from engine.request import Request
 
 @runtime_checkable
 class HostDecoder(Protocol):
-    """A decoder on the CPU that can continue sequences over a paged cache."""
+    """A decoder on the CPU that can continue sequences over a paged cache.
+
+    Attributes:
+        block_multiple: what the cache's block size must be a multiple of.
+    """
+
+    block_multiple: int
 
     def compute(self, sequences: Sequence[SequenceStep], cache: KVCache) -> torch.Tensor:
         """Store the sequences' KV in `cache`, hand out the hidden states of those whose `states`

@@ -55,6 +55,8 @@ class Decoder:
         kv_dtype: what the cache must store.
     """
 
+    block_multiple = 1
+
     def __init__(
         self,
         config: ModelConfig,

@@ -19,6 +19,7 @@ from engine.prefixes import Prefix
 from kernels.cpu.native.attending import BLOCK
 from kernels.cpu.native.forward import Floats, Room, Shape, Weights, forward, make_room
 from kernels.cpu.native.matrix import Matrix
+from kernels.cpu.native.products import BYTES, HALVES, NIBBLES
 from kernels.cpu.native.vectors import LANES, has
 from kernels.reference import rms_norm, rope_tables, rotated_back
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from engine.weights.fetch import Progress
 
 
+NativeNumerics = Literal["bf16", "fast", "int4"]
+#: How weights of the layers are kept. The head stays in 8 bits at least: it errs for all layers.
+_FORMS: dict[NativeNumerics, int] = {"bf16": HALVES, "fast": BYTES, "int4": NIBBLES}
 #: What a model may have beyond a Llama.
 _EXTRAS = {"rope_scale", "unrotated_layers", "embedding_scale", "score_scale"}
 
@@ -46,9 +50,10 @@ class NativeDecoder:
     """
 
     kv_dtype = torch.bfloat16
+    block_multiple = BLOCK
 
     def __init__(
-        self, config: ModelConfig, weights: Weights, *, halves: bool, threads: int | None = None
+        self, config: ModelConfig, weights: Weights, *, form: int, threads: int | None = None
     ) -> None:
         self.config = config
         self.threads = threads or len(os.sched_getaffinity(0))
@@ -62,7 +67,7 @@ class NativeDecoder:
             np.float32(config.norm_eps),
             np.float32(score_scale * math.log2(math.e)),
             np.float32(config.embedding_scale),
-            halves,
+            form,
         )
         cos, sin = rope_tables(config.rope_frequencies, config.max_len, config.rope_scale)
         pairs = len(config.rope_frequencies)
@@ -72,10 +77,10 @@ class NativeDecoder:
         self._room = self._make_room(1, 1)
 
     @staticmethod
-    def refuses(checkpoint: "Checkpoint", numerics: Literal["bf16", "fast"]) -> str:
+    def refuses(checkpoint: "Checkpoint", numerics: NativeNumerics) -> str:
         """Why a model cannot be computed this way on this machine; "" if it can."""
         config = checkpoint.config
-        if not has("avx512bw") or (numerics == "fast" and not has("avx512vnni")):
+        if not has("avx512bw") or (numerics != "bf16" and not has("avx512vnni")):
             return "the processor has no AVX-512" + (" VNNI" if has("avx512bw") else "")
         if extras := set(config.extras()) - _EXTRAS:
             return f"the model has {', '.join(sorted(extras))}"
@@ -90,19 +95,18 @@ class NativeDecoder:
     def load(
         cls,
         checkpoint: "Checkpoint",
-        numerics: Literal["bf16", "fast"],
+        numerics: NativeNumerics,
         progress: "Progress | None" = None,
         threads: int | None = None,
     ) -> "NativeDecoder":
-        """Read, round and lay out a checkpoint's weights, layer by layer: bfloat16, or 8-bit
-        integers in "fast".
+        """Read, round and lay out a checkpoint's weights, layer by layer.
 
         Raises:
             ModelError: a tensor is missing, or has not the size the config says.
         """
-        halves = numerics == "bf16"
-        weights = _read(checkpoint, halves, progress)
-        decoder = cls(checkpoint.config, weights, halves=halves, threads=threads)
+        form = _FORMS[numerics]
+        weights = _read(checkpoint, form, progress)
+        decoder = cls(checkpoint.config, weights, form=form, threads=threads)
         if progress:
             progress("compile", 0, 1)
         decoder._compile()
@@ -179,7 +183,7 @@ def _bits(side: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint16]
     return bits
 
 
-def _read(checkpoint: "Checkpoint", halves: bool, progress: "Progress | None") -> Weights:
+def _read(checkpoint: "Checkpoint", form: int, progress: "Progress | None") -> Weights:
     config = checkpoint.config
     layers, hidden, dim = config.layers, config.hidden, config.head_dim
     inner, kv = config.heads * dim, config.kv_heads * dim
@@ -209,11 +213,11 @@ def _read(checkpoint: "Checkpoint", halves: bool, progress: "Progress | None") -
         attention_norm=norms("input_layernorm.weight", hidden),
         ffn_norm=norms("post_attention_layernorm.weight", hidden),
         norm=tensor("model.norm.weight", hidden).float().numpy(),
-        qkv=Matrix.empty(layers, inner + 2 * kv, hidden, halves=halves),
-        output=Matrix.empty(layers, hidden, inner, halves=halves),
-        gate_up=Matrix.empty(layers, 2 * config.ffn, hidden, halves=halves),
-        down=Matrix.empty(layers, hidden, config.ffn, halves=halves),
-        head=Matrix.empty(1, config.vocab_size, hidden, halves=halves),
+        qkv=Matrix.empty(form, layers, inner + 2 * kv, hidden),
+        output=Matrix.empty(form, layers, hidden, inner),
+        gate_up=Matrix.empty(form, layers, 2 * config.ffn, hidden),
+        down=Matrix.empty(form, layers, hidden, config.ffn),
+        head=Matrix.empty(HALVES if form == HALVES else BYTES, 1, config.vocab_size, hidden),
         qkv_bias=np.concatenate(
             [norms(name, width) for name, width in zip(biases, widths, strict=True)], 1
         ),
@@ -227,20 +231,16 @@ def _read(checkpoint: "Checkpoint", halves: bool, progress: "Progress | None") -
             tensor(f"{prefix}.self_attn.{part}_proj.weight", width, hidden)
             for part, width in zip("qkv", widths, strict=True)
         ]
-        weights.qkv.put(layer, torch.cat(parts), halves=halves)
-        weights.output.put(
-            layer, tensor(f"{prefix}.self_attn.o_proj.weight", hidden, inner), halves=halves
-        )
+        weights.qkv.put(layer, torch.cat(parts))
+        weights.output.put(layer, tensor(f"{prefix}.self_attn.o_proj.weight", hidden, inner))
         gate, up = (
             tensor(f"{prefix}.mlp.{part}_proj.weight", config.ffn, hidden)
             for part in ("gate", "up")
         )
-        weights.gate_up.put(layer, torch.cat((gate, up)), halves=halves)
-        weights.down.put(
-            layer, tensor(f"{prefix}.mlp.down_proj.weight", hidden, config.ffn), halves=halves
-        )
+        weights.gate_up.put(layer, torch.cat((gate, up)))
+        weights.down.put(layer, tensor(f"{prefix}.mlp.down_proj.weight", hidden, config.ffn))
         if progress:
             progress("weights", layer + 1, layers)
     table = "model.embed_tokens.weight" if config.tied else "lm_head.weight"
-    weights.head.put(0, tensor(table, config.vocab_size, hidden), halves=halves)
+    weights.head.put(0, tensor(table, config.vocab_size, hidden))
     return weights

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -13,7 +13,7 @@ from engine.chat import ChatFormat
 from engine.device.choose import DeviceSetting, choose_device
 from engine.errors import ModelError
 from engine.models.config import ModelConfig
-from engine.models.decoder import Decoder, Numerics
+from engine.models.decoder import Decoder
 from engine.tokenizer import Tokenizer
 from engine.weights.checkpoint import Checkpoint
 from engine.weights.fetch import Progress, fetch_model
@@ -24,6 +24,9 @@ from kernels.cpu import int8
 if TYPE_CHECKING:
     from engine.models.device_decoder import DeviceDecoder
     from engine.native.decoder import NativeDecoder
+
+#: See `EngineConfig.numerics`.
+AnyNumerics = Literal["exact", "bf16", "fast", "int4"]
 
 _log = logging.getLogger("troupe.engine")
 
@@ -52,7 +55,7 @@ def load_model(
     spec: str,
     *,
     data_dir: Path,
-    numerics: Numerics = "fast",
+    numerics: AnyNumerics = "fast",
     progress: Progress | None = None,
     threads: int | None = None,
     device: DeviceSetting = "cpu",
@@ -95,28 +98,42 @@ def load_model(
 
 def _decoder(
     checkpoint: Checkpoint,
-    numerics: Numerics,
+    numerics: AnyNumerics,
     device: torch.device,
     progress: Progress | None,
     threads: int | None,
 ) -> "Decoder | DeviceDecoder | NativeDecoder":
     if device.type == "cpu":
-        if numerics != "exact" and importlib.util.find_spec("numba"):
-            # Imported here: it takes a second, and only this needs it.
-            from engine.native.decoder import NativeDecoder
-
-            if not (why := NativeDecoder.refuses(checkpoint, numerics)):
-                return NativeDecoder.load(checkpoint, numerics, progress, threads)
-            _log.info("not compiled for this machine, which would be faster: %s", why)
-        if numerics == "fast" and not int8.available():
-            _log.info("this processor has no 8-bit products worth using: computing in float32")
-            numerics = "exact"
-        return Decoder.load(checkpoint, numerics, progress)
+        return _host_decoder(checkpoint, numerics, progress, threads)
+    if numerics == "int4":
+        raise ModelError("numerics 'int4' is for the CPU: set another, or device to 'cpu'")
     # Imported here: it needs Triton, which need not be installed.
     from engine.models.device_decoder import DeviceDecoder
 
     dtype = torch.float32 if numerics == "exact" else torch.bfloat16
     return DeviceDecoder.load(checkpoint, dtype, device, progress)
+
+
+def _host_decoder(
+    checkpoint: Checkpoint, numerics: AnyNumerics, progress: Progress | None, threads: int | None
+) -> "Decoder | NativeDecoder":
+    """Compiled for the machine where the numerics, the model and the machine allow it."""
+    if numerics == "exact":
+        return Decoder.load(checkpoint, numerics, progress)
+    why = "numba is not installed"
+    if importlib.util.find_spec("numba"):
+        # Imported here: it takes a second, and only this needs it.
+        from engine.native.decoder import NativeDecoder
+
+        if not (why := NativeDecoder.refuses(checkpoint, numerics)):
+            return NativeDecoder.load(checkpoint, numerics, progress, threads)
+    if numerics == "int4":
+        raise ModelError(f"numerics 'int4' cannot be had here: {why}; set 'fast'")
+    _log.info("not compiled for this machine, which would be faster: %s", why)
+    if numerics == "fast" and not int8.available():
+        _log.info("this processor has no 8-bit products worth using: computing in float32")
+        numerics = "exact"
+    return Decoder.load(checkpoint, numerics, progress)
 
 
 def load_vocabulary(spec: str, *, data_dir: Path, progress: Progress | None = None) -> Vocabulary:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from kernels.cpu.native.attending import BLOCK, GROUP_TOKENS, LOWEST, TILE, attend
 from kernels.cpu.native.compiled import inlined, kept
 from kernels.cpu.native.matrix import Matrix, padded
-from kernels.cpu.native.products import WIDTH, product
+from kernels.cpu.native.products import GROUP, HALVES, NIBBLES, WIDTH, product
 from kernels.cpu.native.rows import (
     from_bf16,
     normalise,
@@ -24,6 +24,7 @@ from kernels.cpu.native.rows import (
     store_key,
     store_query,
     store_value,
+    sum_groups,
 )
 from kernels.cpu.native.team import PHASE, claim, join, next_claim, ticks
 
@@ -76,7 +77,7 @@ class Shape(NamedTuple):
         eps: of the norms.
         query_scale: what queries are multiplied with; log2(e) is part of it.
         embedding_scale: what embeddings are multiplied with.
-        halves: whether products are of bfloat16 rather than of 8-bit integers.
+        form: of the layers' weights, see `products`.
     """
 
     heads: int
@@ -86,7 +87,7 @@ class Shape(NamedTuple):
     eps: np.float32
     query_scale: np.float32
     embedding_scale: np.float32
-    halves: bool
+    form: int
 
 
 class Batch(NamedTuple):
@@ -125,6 +126,7 @@ class Room(NamedTuple):
     Attributes:
         x: float32 [rows, hidden padded]. wide: float32 [rows, widest product].
         bytes_: uint8 [rows, bytes of the deepest product]. scales: float32 [rows].
+        sums: float32, [rows, groups] of the present product.
         q: bfloat16 bits [rows, heads, dim]. out: float32 [rows, heads, dim].
         state: float32 [rows, heads, 2].
         logits: float32 [samples, vocab padded].
@@ -137,6 +139,7 @@ class Room(NamedTuple):
     wide: Floats
     bytes_: npt.NDArray[np.uint8]
     scales: Floats
+    sums: Floats
     q: Halves
     out: Floats
     state: Floats
@@ -150,7 +153,7 @@ class Room(NamedTuple):
 
 
 @inlined
-def _multiply(shape, room, threads, phase, matrix, layer, rows, out, add):
+def _multiply(room, threads, phase, matrix, layer, rows, out, add):
     """bytes_ [rows] times matrix `layer` into (or onto) `out`."""
     units = matrix.scales.shape[1] // WIDTH
     step = 1 if rows >= _MANY_ROWS else max(1, units // (_PIECES * threads))
@@ -160,9 +163,11 @@ def _multiply(shape, room, threads, phase, matrix, layer, rows, out, add):
     piece = claim(room.counters, phase, pieces)
     while piece >= 0:
         product(
+            matrix.form,
             room.bytes_.ctypes.data,
             room.bytes_.shape[1],
             weight,
+            matrix.weight.strides[1],
             matrix.weight.shape[2],
             piece * step * WIDTH,
             min((piece + 1) * step, units) * WIDTH,
@@ -172,8 +177,8 @@ def _multiply(shape, room, threads, phase, matrix, layer, rows, out, add):
             scales,
             zeros,
             room.scales.ctypes.data,
+            room.sums.ctypes.data,
             add,
-            shape.halves,
         )
         piece = next_claim(room.counters, phase, pieces)
     join(room.counters, phase, pieces)
@@ -198,10 +203,13 @@ def _embed(weights, shape, batch, room, phase, step):
 @inlined
 def _round(shape, room, line, count, row):
     """line[:count] as a row that products take."""
-    if shape.halves:
+    if shape.form == HALVES:
         round_halves(line, count, room.bytes_[row].view(np.uint16))
-    else:
-        room.scales[row] = quantise(line, count, room.bytes_[row])
+        return
+    room.scales[row] = quantise(line, count, room.bytes_[row])
+    if shape.form == NIBBLES:
+        groups = (count + GROUP - 1) // GROUP
+        sum_groups(room.bytes_[row], count, room.sums[row * groups : (row + 1) * groups])
 
 
 @inlined
@@ -385,7 +393,7 @@ def forward(weights, shape, batch, keys, values, room, thread, threads):
         k, v = keys[layer], values[layer]
         _norm(weights.attention_norm[layer], shape, batch, room, phase, step, line)
         t = _spent(room, thread, 0, t)
-        _multiply(shape, room, threads, phase + 1, weights.qkv, layer, rows, room.wide, 0)
+        _multiply(room, threads, phase + 1, weights.qkv, layer, rows, room.wide, 0)
         t = _spent(room, thread, 1, t)
         _enter(weights, shape, batch, k, v, room, layer, phase + 2, step)
         t = _spent(room, thread, 2, t)
@@ -393,21 +401,21 @@ def forward(weights, shape, batch, keys, values, room, thread, threads):
         t = _spent(room, thread, 3, t)
         _attended(shape, batch, room, phase + 4, step, line)
         t = _spent(room, thread, 0, t)
-        _multiply(shape, room, threads, phase + 5, weights.output, layer, rows, room.x, 1)
+        _multiply(room, threads, phase + 5, weights.output, layer, rows, room.x, 1)
         t = _spent(room, thread, 1, t)
         _norm(weights.ffn_norm[layer], shape, batch, room, phase + 6, step, line)
         t = _spent(room, thread, 0, t)
-        _multiply(shape, room, threads, phase + 7, weights.gate_up, layer, rows, room.wide, 0)
+        _multiply(room, threads, phase + 7, weights.gate_up, layer, rows, room.wide, 0)
         t = _spent(room, thread, 1, t)
         _activate(shape, batch, room, phase + 8, step, line)
         t = _spent(room, thread, 0, t)
-        _multiply(shape, room, threads, phase + 9, weights.down, layer, rows, room.x, 1)
+        _multiply(room, threads, phase + 9, weights.down, layer, rows, room.x, 1)
         t = _spent(room, thread, 1, t)
         phase += LAYER_PHASES
     samples = len(batch.wanted)
     if samples:
         _last_norm(weights, shape, batch, room, phase, line)
-        _multiply(shape, room, threads, phase + 1, weights.head, 0, samples, room.logits, 0)
+        _multiply(room, threads, phase + 1, weights.head, 0, samples, room.logits, 0)
         _spent(room, thread, 4, t)
 
 
@@ -418,13 +426,14 @@ def make_room(
     inner = shape.heads * shape.dim
     kv = 2 * shape.kv_heads * shape.dim
     wide = max(padded(inner + kv, WIDTH), padded(2 * shape.ffn, WIDTH))
-    deep = max(hidden, inner, shape.ffn)
+    deep = padded(max(hidden, inner, shape.ffn), GROUP)
     group = shape.heads // shape.kv_heads
     return Room(
         x=np.zeros((rows, padded(hidden, WIDTH)), np.float32),
         wide=np.zeros((rows, wide), np.float32),
-        bytes_=np.zeros((rows, padded(deep * (2 if shape.halves else 1), 64)), np.uint8),
+        bytes_=np.zeros((rows, deep * (2 if shape.form == HALVES else 1)), np.uint8),
         scales=np.zeros(rows, np.float32),
+        sums=np.zeros(rows * deep // GROUP, np.float32),
         q=np.zeros((rows, shape.heads, shape.dim), np.uint16),
         out=np.zeros((rows, shape.heads, shape.dim), np.float32),
         state=np.zeros((rows, shape.heads, 2), np.float32),

@@ -1,12 +1,15 @@
 """Products of rows with a weight matrix, over tiles of registers.
 
-Weights lie in panels of 16 outputs: [panel, steps, 16, 4 bytes], so that one load brings the next
-four bytes of 16 outputs to the lanes of a dot product. Four bytes are four 8-bit inputs or two of
-bfloat16.
+Weights lie in panels of 16 outputs, in one of three formats (see `matrix`):
 
-In 8 bits activations are unsigned with zero point 128, which is taken back at the end: 128 · Σ w is
-subtracted from each sum. Sums are integers, hence exact. In bfloat16 they are float32 in the order
-of the inputs. Either way a row's product does not depend on the rows beside it.
+- BYTES, [panel, inputs / 4, 64]: one load brings four 8-bit inputs of 16 outputs to the lanes of a
+  dot product. HALVES, [panel, inputs / 2, 64]: the same with two of bfloat16.
+- NIBBLES, [panel, inputs / 32, 5, 64]: groups of 32 inputs in 4 bits, 0 to 15, each group with a
+  step and a lowest value. A byte's low half belongs to four inputs, its high half to the next four.
+
+Beside 8-bit and 4-bit weights activations are bytes with zero point 128, which is taken back at the
+end. Sums of integers are exact, sums of float32 are taken in the order of the inputs. Either way a
+row's product does not depend on the rows beside it.
 """
 
 from typing import Any
@@ -18,6 +21,10 @@ from numba.extending import intrinsic
 from kernels.cpu.native.compiled import inlined
 from kernels.cpu.native.vectors import BF16, F32, FLOATS, I32, INTS, LANES, Emitter, const
 
+#: Formats of weights.
+BYTES, HALVES, NIBBLES = 0, 1, 2
+#: Inputs of a group of 4-bit weights.
+GROUP = 32
 #: Panels of one tile. Three times eight rows fill 24 of the 32 vector registers with sums.
 PANELS = 3
 #: Outputs that a claim of work holds at least; widths are padded to it.
@@ -82,6 +89,72 @@ def _tile(rows: int, halves: bool) -> Any:
     return tile
 
 
+def _nibble_tile(rows: int) -> Any:
+    """A kernel of `rows` rows and `PANELS` panels of 4-bit weights."""
+
+    @intrinsic
+    def tile(
+        typing,
+        x,
+        x_stride,
+        weight,
+        panel_stride,
+        groups,
+        out,
+        out_stride,
+        add,
+        constants,
+        sums,
+        row_scales,
+    ):
+        """As the other tiles; constants: float32 [WIDTH], sums: what `product` says."""
+
+        def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+            e = Emitter(builder, BF16)
+            x, x_stride, weight, panel_stride, groups, out, out_stride, add = arguments[:8]
+            constants, sums, row_scales = arguments[8:]
+            adds = builder.icmp_signed("!=", add, const(0))
+            xs = [e.at(x, builder.mul(x_stride, const(row))) for row in range(rows)]
+            panels = [
+                e.at(weight, builder.mul(panel_stride, const(panel))) for panel in range(PANELS)
+            ]
+            starts = [e.load(FLOATS, e.at(constants, 64 * panel)) for panel in range(PANELS)]
+            totals = [[e.variable(start) for start in starts] for _ in range(rows)]
+            with e.loop(groups) as group:
+                here = [e.at(panel, e.times(group, 320)) for panel in panels]
+                none = ir.Constant(INTS, [0] * LANES)
+                dots = [[e.variable(none) for _ in range(PANELS)] for _ in range(rows)]
+                for pair in range(4):
+                    both = [e.load(INTS, e.at(panel, 64 * pair)) for panel in here]
+                    for half in range(2):
+                        values = [e.nibbles(b, high=bool(half)) for b in both]
+                        at = e.at(e.times(group, GROUP), 8 * pair + 4 * half)
+                        for row in range(rows):
+                            four = e.splat(e.load(I32, e.at(xs[row], at)))
+                            for dot, value in zip(dots[row], values, strict=True):
+                                e.set(dot, e.dot_bytes(e.get(dot), four, value))
+                steps = [e.load_half(e.at(panel, 256)) for panel in here]
+                lowest = [e.load_half(e.at(panel, 288)) for panel in here]
+                for row in range(rows):
+                    at = e.at(sums, builder.mul(e.times(groups, 4), const(row)), e.times(group, 4))
+                    of_group = e.splat(e.load(F32, at))
+                    for panel in range(PANELS):
+                        dot = builder.sitofp(e.get(dots[row][panel]), FLOATS)
+                        total = e.fma(dot, steps[panel], e.get(totals[row][panel]))
+                        e.set(totals[row][panel], e.fma(of_group, lowest[panel], total))
+            for row in range(rows):
+                scale = e.splat(e.load(F32, e.at(row_scales, 4 * row)))
+                for panel in range(PANELS):
+                    to = e.at(out, builder.mul(out_stride, const(row)), 64 * panel)
+                    before = builder.select(adds, e.load(FLOATS, to), e.floats(0.0))
+                    e.store(e.fma(e.get(totals[row][panel]), scale, before), to)
+            return context.get_dummy_value()
+
+        return types.void(*[types.intp] * 11), emit
+
+    return tile
+
+
 def _by_tiles(tile_8: Any, tile_4: Any, tile_2: Any, tile_1: Any) -> Any:
     """A function that covers any number of rows with tiles."""
 
@@ -112,13 +185,36 @@ def _by_tiles(tile_8: Any, tile_4: Any, tile_2: Any, tile_1: Any) -> Any:
 _bytes, _halves = (
     _by_tiles(*[_tile(rows, halves) for rows in (8, 4, 2, 1)]) for halves in (False, True)
 )
+_nibble_1, _nibble_2, _nibble_4 = (_nibble_tile(rows) for rows in (1, 2, 4))
+
+
+@inlined
+def _nibbles(
+    x, x_stride, weight, panel, groups, rows, out, out_stride, add, constants, sums, row_scales
+):
+    row = 0
+    while row < rows:
+        left = rows - row
+        a, o, r = x + row * x_stride, out + row * out_stride, row_scales + row * 4
+        n = sums + row * groups * 4
+        if left >= 4:
+            _nibble_4(a, x_stride, weight, panel, groups, o, out_stride, add, constants, n, r)
+            row += 4
+        elif left >= 2:
+            _nibble_2(a, x_stride, weight, panel, groups, o, out_stride, add, constants, n, r)
+            row += 2
+        else:
+            _nibble_1(a, x_stride, weight, panel, groups, o, out_stride, add, constants, n, r)
+            row += 1
 
 
 @inlined
 def product(
+    form,
     x,
     x_stride,
     weight,
+    panel,
     steps,
     first,
     last,
@@ -128,24 +224,29 @@ def product(
     scales,
     zeros,
     row_scales,
+    sums,
     add,
-    halves,
 ):
     """Columns [first, last) of y = x Wᵀ, in multiples of `WIDTH`; addresses and integers.
 
     Args:
-        x: rows of `x_stride` bytes, 4 · `steps` used: uint8, or bfloat16 if `halves`.
-        weight: [outputs / 16, steps, 16, 4 bytes], int8 or bfloat16.
+        form: BYTES, HALVES or NIBBLES.
+        x: rows of `x_stride` bytes: uint8, or bfloat16 beside HALVES.
+        weight: panels of `panel` bytes, in `steps` loads or groups.
         out: float32 rows of `out_stride` bytes.
-        scales: float32 [outputs], what a weight's one is worth. zeros: int32 [outputs], 128 · Σ w.
-            row_scales: float32 [rows]. None of the three is read if `halves`.
+        scales: float32 [outputs], what a byte's one is worth; beside NIBBLES what is added to each
+            sum for the zero point.
+        zeros: int32 [outputs], 128 · Σ w of BYTES.
+        row_scales: float32 [rows], what a one of x is worth; not read beside HALVES.
+        sums: float32 [rows, steps], Σ (x - 128) over each group of NIBBLES.
         add: 1 if y is added to `out`, 0 if it takes the place of what is there.
     """
-    panel = steps * 64
     for column in range(first, last, WIDTH):
         w, o = weight + column // LANES * panel, out + column * 4
         s, z, r = scales + column * 4, zeros + column * 4, row_scales
-        if halves:
+        if form == HALVES:
             _halves(x, x_stride, w, panel, steps, rows, o, out_stride, add, s, z, r)
-        else:
+        elif form == BYTES:
             _bytes(x, x_stride, w, panel, steps, rows, o, out_stride, add, s, z, r)
+        else:
+            _nibbles(x, x_stride, w, panel, steps, rows, o, out_stride, add, s, sums, r)

@@ -8,6 +8,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from kernels.cpu.native.compiled import inlined, reordered
+from kernels.cpu.native.products import GROUP
 from kernels.cpu.native.vectors import F32, FLOATS, LANES, Emitter
 
 _LARGEST = np.float32(127.0)
@@ -25,6 +26,16 @@ def quantise(x, count, out):
     for i in range(count):
         out[i] = np.uint8(np.int32(x[i] * back + _ZERO_POINT))
     return largest / _LARGEST
+
+
+@inlined
+def sum_groups(quantised, count, out):
+    """Σ (x - 128) over each group of 32 of uint8 x[:count], as float32."""
+    for group in range((count + GROUP - 1) // GROUP):
+        total = np.int32(0)
+        for i in range(group * GROUP, min((group + 1) * GROUP, count)):
+            total += np.int32(quantised[i]) - 128
+        out[group] = np.float32(total)
 
 
 @inlined

@@ -86,6 +86,10 @@ class Emitter:
         with cgutils.for_range(self.b, count) as loop:
             yield loop.index
 
+    def load_half(self, address: Any) -> Any:
+        """16 float16 in memory, as float32."""
+        return self.b.fpext(self.load(ir.VectorType(ir.HalfType(), LANES), address), FLOATS)
+
     # -- vectors -----------------------------------------------------------------------------------
 
     def splat(self, value: Any) -> Any:
@@ -98,6 +102,12 @@ class Emitter:
     def floats(self, number: float) -> Any:
         """A constant vector."""
         return ir.Constant(FLOATS, [number] * LANES)
+
+    def nibbles(self, x: Any, *, high: bool) -> Any:
+        """The low or the high half of each byte, as bytes."""
+        if high:
+            x = self.b.lshr(x, ir.Constant(INTS, [4] * LANES))
+        return self.b.and_(x, ir.Constant(INTS, [0x0F0F0F0F] * LANES))
 
     def dot_bytes(self, total: Any, unsigned: Any, signed: Any) -> Any:
         """int32 lanes plus sums of four products of bytes (VPDPBUSD)."""

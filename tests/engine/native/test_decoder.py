@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +14,13 @@ from kernels.cpu.native.vectors import has
 if not has("avx512vnni"):
     pytest.skip("the processor has no AVX-512 VNNI", allow_module_level=True)
 
+from engine.build import build_engine
+from engine.config import EngineConfig
+from engine.errors import ModelError
 from engine.kv.cache import KVCache
-from engine.native.decoder import NativeDecoder
+from engine.native.decoder import NativeDecoder, NativeNumerics
 from engine.plan import Segment, SequenceStep
+from engine.weights.load import LoadedModel
 from engine.weights.safetensors import FolderCheckpoint
 from tests.engine.families import VOCAB, build
 
@@ -25,21 +29,35 @@ BLOCK = 16
 
 
 #: How close the logits of tiny random models stay on average.
-CLOSE: dict[Literal["bf16", "fast"], float] = {"bf16": 0.99, "fast": 0.95}
+CLOSE: dict[NativeNumerics, float] = {"bf16": 0.99, "fast": 0.95, "int4": 0.95}
 
 
 def load(
     family: str,
     folder: Path,
-    numerics: Literal["bf16", "fast"] = "fast",
+    numerics: NativeNumerics = "fast",
     threads: int | None = 2,
-) -> tuple[NativeDecoder, object]:
+) -> tuple[NativeDecoder, Any]:
     reference = build(family, folder, head_dim=16)
+    if numerics == "int4":  # as in a file whose weights have 4 bits already
+        round_to_nibbles(reference)
+        reference.save_pretrained(folder)
     checkpoint = FolderCheckpoint(folder)
     assert NativeDecoder.refuses(checkpoint, numerics) == ""
     decoder = NativeDecoder.load(checkpoint, numerics, threads=threads)
     assert checkpoint.unread() == []
     return decoder, reference
+
+
+@torch.no_grad()
+def round_to_nibbles(model: torch.nn.Module) -> None:
+    """Give each 32 inputs of a layer's projections 16 values."""
+    for name, parameter in model.named_parameters():
+        if name.endswith("proj.weight"):
+            for group in parameter.split(32, dim=1):
+                low, high = group.amin(1, keepdim=True), group.amax(1, keepdim=True)
+                low, step = low.half().float(), ((high - low.half().float()) / 15).half().float()
+                group.copy_(((group - low) / step).round() * step + low)
 
 
 @dataclass
@@ -128,13 +146,11 @@ def words(count: int, seed: int) -> list[int]:
 
 @pytest.mark.parametrize("numerics", CLOSE)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_close_to_transformers(
-    family: str, numerics: Literal["bf16", "fast"], tmp_path: Path
-) -> None:
+def test_close_to_transformers(family: str, numerics: NativeNumerics, tmp_path: Path) -> None:
     decoder, reference = load(family, tmp_path, numerics)
     text = words(200, 1)
     with torch.inference_mode():
-        wanted = reference(torch.tensor([text])).logits[0]  # type: ignore[operator]
+        wanted = reference(torch.tensor([text])).logits[0]
     stage = Stage(decoder)
     talk = stage.talk([], text)
     for count in (70, 1, 40, *[1] * 89):
@@ -213,3 +229,10 @@ def test_what_is_not_computed_this_way_is_named(tmp_path: Path) -> None:
     assert "score_cap" in NativeDecoder.refuses(FolderCheckpoint(tmp_path), "fast")
     build("llama, biases", tmp_path, head_dim=16)
     assert "bias" in NativeDecoder.refuses(FolderCheckpoint(tmp_path), "fast")
+
+
+def test_blocks_of_another_size_are_refused_by_name(tmp_path: Path) -> None:
+    decoder, _ = load("llama", tmp_path)
+    model = LoadedModel("tiny", decoder.config, decoder, None, None)  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="multiple of 16"):
+        build_engine(model, EngineConfig(block_size=8, device="cpu"))
