@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 from rich.console import Console
@@ -30,6 +31,7 @@ from engine.loop import Engine
 from engine.params import SamplingParams
 from engine.plan import StepPlan
 from engine.prefixes import Prefix
+from engine.profile import Profile
 from tests.gameserver.stage import byte_tokenizer
 
 BATCH = 1000  # requests a row of the table stands for
@@ -174,9 +176,12 @@ def soak(
     *,
     batch: int = BATCH,
     blocks: int = BLOCKS,
+    profile: Profile | None = None,
 ) -> Result:
     """Run so many requests, then as many more as the comparison takes."""
     stage, process = Soak(policy, batch, blocks), psutil.Process()
+    if profile is not None:
+        stage.engine.attach(profile)
     rows: list[Batch] = []
     lost: list[str] = []
     rest: dict[str, float] | None = None
@@ -215,10 +220,19 @@ def main() -> None:
     parser.add_argument(
         "--policy", choices=("priority", "fair", "fifo", "elastic"), default="priority"
     )
+    parser.add_argument(
+        "--profile", type=Path, help="file for where time went; with it a step takes longer"
+    )
     a = parser.parse_args()
+    profile = Profile() if a.profile else None
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task(f"{a.requests:,} requests, policy {a.policy}", total=a.requests)
-        result = soak(a.requests, a.policy, lambda row: bar.update(task, completed=row.requests))
+        result = soak(
+            a.requests,
+            a.policy,
+            lambda row: bar.update(task, completed=row.requests),
+            profile=profile,
+        )
         rows = result.rows
     table = Table("requests", "steps", "CPU a step [us]", "RSS [MB]", "objects")
     for row in rows[:: max(len(rows) // 12, 1)] + rows[-1:]:
@@ -231,7 +245,9 @@ def main() -> None:
         )
     Console().print(table)
     print(f"a step of this engine now {result.aged_us:.1f} us, of a new one {result.fresh_us:.1f}")
-    if broken := result.broken(MOST_SLOWDOWN, MOST_GROWTH_MB):
+    if profile is not None:
+        print(f"profile in {a.profile}, trace in {profile.write(a.profile)}")
+    elif broken := result.broken(MOST_SLOWDOWN, MOST_GROWTH_MB):
         sys.exit("\n".join(broken))
 
 

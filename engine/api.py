@@ -16,6 +16,7 @@ from engine.outputs import Embedding, RequestOutput, Usage
 from engine.params import SamplingParams
 from engine.pooling import Pooling, PoolingKind
 from engine.prefixes import Prefix
+from engine.profile import Profile
 from engine.request import Request
 from engine.scripted import ScriptedModel
 from engine.weights.load import LoadedModel
@@ -77,6 +78,10 @@ class AsyncEngine:
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
         self._stopping = False
+
+    def attach(self, profile: Profile) -> None:
+        """Let a profile see every step. Before `start`."""
+        self._engine.attach(profile)
 
     async def start(self) -> None:
         """Start stepping. Outputs are delivered in the running event loop."""

@@ -32,6 +32,7 @@ from engine.params import SamplingParams
 from engine.plan import SequenceStep, StepPlan
 from engine.pooling import Pooling
 from engine.prefixes import Prefix, PrefixTree
+from engine.profile import Profile, Reports, Span, no_span
 from engine.request import Request, State, Warming
 from engine.runner import Runner
 from engine.scheduler import Reader, Scheduler
@@ -88,6 +89,8 @@ class Engine:
         self._cancelled: list[Request] = []
         self._snapshot_due = 0.0
         self._warn_due = float("-inf")
+        self._profile: Profile | None = None
+        self._span: Span = no_span
         self.max_model_len = min(max_model_len, pool.size * pool.block_size)
         self.gauges = self._stats.snapshot(self._scheduler, pool, self._tree)
 
@@ -238,15 +241,28 @@ class Engine:
 
     def step(self) -> list[RequestOutput]:
         """Take in what has arrived, compute one step, and return what it released."""
-        self._outputs = []
-        self._take_in()
-        plan = self._scheduler.plan(self._clock())
+        with self._span("step"):
+            self._outputs = []
+            self._step()
+            self._look_around()
+        return self._outputs
+
+    def _step(self) -> None:
+        with self._span("take in"):
+            self._take_in()
+        with self._span("plan"):
+            plan = self._scheduler.plan(self._clock())
         if plan is not None:
             self._compute(plan)
         elif not self._scheduler.idle:
             self._scheduler.unstick(self._clock(), self._refuse)
-        self._look_around()
-        return self._outputs
+
+    def attach(self, profile: Profile) -> None:
+        """Let a profile see every step from now on. Before the first step."""
+        self._profile = profile
+        self._span = profile.span
+        if isinstance(self._runner, Reports):
+            self._runner.span = profile.span
 
     def check(self) -> None:
         """Raise AssertionError if the books do not add up. For tests."""
@@ -268,13 +284,20 @@ class Engine:
             self.gauges = self._stats.snapshot(self._scheduler, self._pool, self._tree)
 
     def _compute(self, plan: StepPlan) -> None:
+        if self._profile is not None:
+            self._profile.planned(plan)
         started = self._clock()
         try:
-            drawn = self._runner.run(plan)
+            with self._span("forward"):
+                drawn = self._runner.run(plan)
         except Exception as error:
             self._fail(plan, error)
             return
-        elapsed_ms = (self._clock() - started) * 1000
+        with self._span("deliver"):
+            self._deliver(plan, drawn, (self._clock() - started) * 1000)
+
+    def _deliver(self, plan: StepPlan, drawn: list[Sampled], elapsed_ms: float) -> None:
+        """Book a finished step and give out what it yields."""
         speakers = sum(isinstance(s.owner, Request) and s.owner.speaking for s in plan.sequences)
         self._scheduler.cost.learn(speakers, plan.rows - speakers, elapsed_ms)
         self._scheduler.computed(plan)
@@ -379,6 +402,8 @@ class Engine:
             return
         usage = request.usage(self._clock())
         self._scheduler.finish(request)
+        if self._profile is not None:
+            self._profile.ended(request.priority, usage)
         self._stats.finished(reason, usage, request.priority)
         last = last or RequestOutput(request.id, "", ())
         complete = None

@@ -7,6 +7,7 @@ that reads its KV can overtake it. A reply that turns out to have ended at step 
 n + 1 all the same; that token is dropped, and its KV lies in blocks that only later steps reuse.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -65,21 +66,20 @@ class OverlapEngine(Engine):
         """Whether `step` would do anything."""
         return self._flight is not None or super().has_work
 
-    def step(self) -> list[RequestOutput]:
-        """Take in what has arrived, launch a step, and return what the one before released."""
-        self._outputs = []
-        self._take_in()
+    def _step(self) -> None:
+        """Take in what has arrived, launch a step, and give out what the one before released."""
+        with self._span("take in"):
+            self._take_in()
         if any(self._launcher.needs_host(request) for request in self._scheduler.running):
             self._land()
-        plan = self._scheduler.plan(self._clock())
+        with self._span("plan"):
+            plan = self._scheduler.plan(self._clock())
         flight = None if plan is None else self._launch(plan)
         landed = self._land()
         if flight is not None:
             self._book(flight)
         elif not landed and not self._scheduler.idle:
             self._scheduler.unstick(self._clock(), self._refuse)
-        self._look_around()
-        return self._outputs
 
     def _launch(self, plan: StepPlan) -> _Flight | None:
         """Start a step, without the replies that the tokens under way complete."""
@@ -88,9 +88,13 @@ class OverlapEngine(Engine):
             self._scheduler.postpone(plan)
             return None
         speakers = sum(isinstance(s.owner, Request) and s.owner.speaking for s in plan.sequences)
+        if self._profile is not None:
+            self._profile.planned(plan)
         started = self._clock()
         try:
-            return _Flight(plan, self._launcher.launch(plan), speakers, started)
+            with self._span("launch"):
+                launched = self._launcher.launch(plan)
+            return _Flight(plan, launched, speakers, started)
         except Exception as error:
             self._fail(plan, error)
             return None
@@ -101,10 +105,17 @@ class OverlapEngine(Engine):
         if flight is None:
             return False
         try:
-            drawn = iter(flight.launched.result())
+            with self._span("wait"):
+                drawn = flight.launched.result()
         except Exception as error:
             self._fail(flight.plan, error)
             return True
+        with self._span("deliver"):
+            self._give_out(flight, iter(drawn))
+        return True
+
+    def _give_out(self, flight: _Flight, drawn: Iterator[Sampled]) -> None:
+        """Take note of a step that has ended, and hand its tokens on."""
         now = self._clock()
         elapsed_ms = (now - max(flight.started, self._landed_at)) * 1000
         self._landed_at = now
@@ -121,7 +132,6 @@ class OverlapEngine(Engine):
             if share.owner.state is not State.FINISHED:
                 self._forget_pending(share.owner)
                 self._take(share.owner, sampled, now)
-        return True
 
     def _book(self, flight: _Flight) -> None:
         """Count a launched step as computed, now that every token it feeds is known."""

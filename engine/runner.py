@@ -8,6 +8,7 @@ import torch
 from engine.decoding.sampling import Sampled, SampleSpec, sample
 from engine.kv.cache import KVCache
 from engine.plan import SequenceStep, StepPlan
+from engine.profile import Span, no_span
 from engine.request import Request
 
 
@@ -36,11 +37,16 @@ class Runner(Protocol):
 
 
 class ModelRunner:
-    """Runs plans on a model and its KV cache."""
+    """Runs plans on a model and its KV cache.
+
+    Attributes:
+        span: of whoever profiles it.
+    """
 
     def __init__(self, model: HostDecoder, cache: KVCache) -> None:
         self._model = model
         self._cache = cache
+        self.span: Span = no_span
 
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> list[Sampled]:
@@ -48,9 +54,11 @@ class ModelRunner:
         size = self._cache.block_size
         for copy in plan.copies:
             self._cache.copy(copy.source * size, copy.target * size, size)
-        logits = self._model.compute(plan.sequences, self._cache)
-        specs = [sample_spec(share) for share in plan.sequences if share.sample]
-        return sample(logits, specs) if specs else []
+        with self.span("model"):
+            logits = self._model.compute(plan.sequences, self._cache)
+        with self.span("sample"):
+            specs = [sample_spec(share) for share in plan.sequences if share.sample]
+            return sample(logits, specs) if specs else []
 
 
 def sample_spec(share: SequenceStep) -> SampleSpec:

@@ -19,6 +19,7 @@ import structlog
 from engine import footprint
 from engine.api import AsyncEngine
 from engine.measures import Series
+from engine.profile import Profile
 from engine.scripted import ScriptedModel
 from engine.weights.load import LoadedModel, load_model, load_vocabulary
 from gameserver.game import GameServer
@@ -68,6 +69,7 @@ class Application:
         data_dir: where models are kept.
         packs: folders of the scenes to open, at least one.
         inspect: keep the prompts of recent turns for the console.
+        profile: file for a report of where the engine's time went, written at the end.
         on_step: told, from any thread, how far the start is.
 
     Attributes:
@@ -83,6 +85,7 @@ class Application:
         data_dir: Path,
         packs: tuple[Path, ...],
         inspect: bool = False,
+        profile: Path | None = None,
         on_step: Callable[[Step], None] | None = None,
     ) -> None:
         self.settings = settings
@@ -95,6 +98,8 @@ class Application:
         self._data_dir = data_dir
         self._packs = packs
         self._inspect = inspect
+        self._profile_file = profile
+        self._profile = Profile() if profile is not None else None
         self._lag = LoopLag()
         keys = Keys.load(settings.api.keys_file, settings.api.keys_variable)
         self._api = OpenAIApi(self, settings.api, keys)
@@ -123,6 +128,8 @@ class Application:
         # The game port opens last. Whether it can be had is better known before a long download.
         bind(settings.host, settings.port, "--port").close()
         self.engine = await self._in_thread(self._make_engine)
+        if self._profile is not None:
+            self.engine.attach(self._profile)
         await self.engine.start()
         self.cast = Cast(self.engine, settings.replies, settings.warm_npcs)
         await self.cast.open_all(self._packs, self.readiness.advance)
@@ -153,6 +160,9 @@ class Application:
             await self.cast.close()
         if self.engine is not None:
             await self.engine.stop()
+        if self._profile is not None and self._profile_file is not None:
+            self._profile.write(self._profile_file)
+            self._profile = None
         if self._console is not None:
             await self._console.stop()
         self._lag.stop()

@@ -93,6 +93,14 @@ def serve(
             "--inspect", help="Show prompts at /debug/prompts/TURN on the console: for developers."
         ),
     ] = False,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write where the engine's time went to this file when the server ends, and a "
+            "trace for Perfetto beside it.",
+            metavar="FILE",
+        ),
+    ] = None,
     watch: Annotated[
         bool | None,
         typer.Option(
@@ -129,6 +137,7 @@ def serve(
             data_dir=Path(settings.data) if settings.data else user_cache_folder(),
             packs=find_packs(settings.scenes),
             inspect=inspect,
+            profile=profile,
             on_step=display.show,
         )
         with display:

@@ -25,6 +25,7 @@ def node_on_script(
     step_ms: float = 1.0,
     inspect: bool = False,
     packs: tuple[Path, ...] | None = None,
+    profile: Path | None = None,
 ) -> Application:
     """A node, not started, on free ports, with the shipped tavern; NPCs say `replies` in turn."""
     script = folder / "script.json"
@@ -36,6 +37,7 @@ def node_on_script(
         data_dir=folder,
         packs=packs or find_packs(()),
         inspect=inspect,
+        profile=profile,
     )
 
 

@@ -1,6 +1,7 @@
 """A node starts in order, says how far it is, and ends in good order."""
 
 import asyncio
+import json
 import os
 import signal
 from pathlib import Path
@@ -124,6 +125,20 @@ async def test_the_console_reads_scenes_again_for_this_machine_only(tmp_path: Pa
         (fault,) = answer.json()["errors"]
         assert (fault["file"], fault["line"]) == (str(pack / "scene.yaml"), 2)
         assert fault["field"] == "title"
+
+
+async def test_a_profile_is_written_when_the_server_ends(tmp_path: Path) -> None:
+    file = tmp_path / "run.txt"
+    async with running(node_on_script(tmp_path, [REPLY], profile=file)) as node:
+        async with Visitor.connected(f"ws://127.0.0.1:{node.game_port}", "Ada") as ada:
+            await ada.join(None, greet=False)
+            await ada.command("say", {"npc": "mira", "text": "Hello"})
+            async for message in ada.messages():
+                if message["t"] == "npc.turn.end":
+                    break
+        assert not file.exists()
+    assert "class 1" in file.read_text()
+    assert json.loads((tmp_path / "run.txt.trace.json").read_text())["traceEvents"]
 
 
 async def test_sighup_reads_scenes_again(tmp_path: Path) -> None:
