@@ -69,8 +69,10 @@ class Profile:
         self._parts: dict[tuple[str, ...], _Total] = {}
         self._steps = {"speaking": _Total(), "reading": _Total(), "both": _Total()}
         self._first: dict[int, _Total] = {}
-        self._events: list[dict[str, object]] = []
-        self._plan: dict[str, object] = {}
+        # Tuples of plain values: a million of them are nothing to the garbage collector.
+        self._events: list[tuple[str, float, float]] = []
+        self._plans: dict[int, tuple[int, int, int]] = {}  # of events, by their place
+        self._plan: tuple[int, int, int] | None = None
         self._kind = ""
 
     @contextlib.contextmanager
@@ -89,12 +91,9 @@ class Profile:
                 self._steps[self._kind].add(seconds)
                 self._kind = ""
             if len(self._events) < MOST_SPANS:
-                event: dict[str, object] = {"name": name, "ph": "X", "pid": 1, "tid": 1}
-                event["ts"] = round((started - self._begun) * 1e6, 1)
-                event["dur"] = round(seconds * 1e6, 1)
-                if name == "step" and self._plan:
-                    event["args"], self._plan = self._plan, {}
-                self._events.append(event)
+                if name == "step" and self._plan is not None:
+                    self._plans[len(self._events)], self._plan = self._plan, None
+                self._events.append((name, started - self._begun, seconds))
 
     def planned(self, plan: StepPlan) -> None:
         """What the step under way computes."""
@@ -103,7 +102,7 @@ class Profile:
         )
         readers = len(plan.sequences) - speakers
         self._kind = "both" if speakers and readers else "speaking" if speakers else "reading"
-        self._plan = {"rows": plan.rows, "speakers": speakers, "readers": readers}
+        self._plan = plan.rows, speakers, readers
 
     def ended(self, priority: int, usage: Usage) -> None:
         """A request of some class is over."""
@@ -134,7 +133,15 @@ class Profile:
 
     def trace(self) -> dict[str, object]:
         """Trace events as Chrome and Perfetto read them; times in microseconds."""
-        return {"displayTimeUnit": "ms", "traceEvents": self._events}
+        events = []
+        for at, (name, begun, seconds) in enumerate(self._events):
+            event: dict[str, object] = {"name": name, "ph": "X", "pid": 1, "tid": 1}
+            event |= {"ts": round(begun * 1e6, 1), "dur": round(seconds * 1e6, 1)}
+            if at in self._plans:
+                keys = ("rows", "speakers", "readers")
+                event["args"] = dict(zip(keys, self._plans[at], strict=True))
+            events.append(event)
+        return {"displayTimeUnit": "ms", "traceEvents": events}
 
     def write(self, file: Path) -> Path:
         """Write the report to `file` and the trace beside it; returns the trace's path."""
