@@ -95,6 +95,14 @@ def test_vectors_are_those_of_transformers(llm: LLM, folder: Path, pooling: Any)
     assert scaled.dtype == np.float32
 
 
+@pytest.mark.parametrize("numerics", ["bf16", "fast"])
+def test_other_numerics_stay_near(llm: LLM, folder: Path, numerics: Any) -> None:
+    config = EngineConfig(numerics=numerics, kv_cache_bytes=8 << 20, device="cpu")
+    near = LLM(str(folder), config).embed(TEXTS)
+    for found, exact in zip(near, llm.embed(TEXTS), strict=True):
+        assert found.vector @ exact.vector > 0.98
+
+
 def test_a_text_read_again_or_with_others_has_the_same_vector_to_the_bit(llm: LLM) -> None:
     together = llm.embed([*TEXTS, *TEXTS])
     for first, again, text in zip(together, together[len(TEXTS) :], TEXTS, strict=False):

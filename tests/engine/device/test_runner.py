@@ -5,6 +5,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
@@ -16,6 +18,7 @@ from engine.kv.cache import KVCache
 from engine.loop import Engine
 from engine.params import SamplingParams
 from engine.plan import BlockCopy
+from engine.pooling import Pooling
 from engine.weights.safetensors import FolderCheckpoint
 from tests.engine.device.stage import (
     VOCAB,
@@ -101,6 +104,26 @@ def test_rows_the_host_draws_get_all_that_the_cpu_gives(model: Path, device: tor
     ):
         wanted = say(engine(cpu_runner(model)), 2, 3, **params)
         assert say(engine(device_runner(model, device)), 2, 3, **params) == wanted
+
+
+@pytest.mark.parametrize("kind", ["mean", "last"])
+def test_hidden_states_are_the_cpus(kind: Any, model: Path, device: torch.device) -> None:
+    """Of texts read in pieces beside a reply, one step ahead."""
+    texts = [list(range(n, n + 30)) for n in (1, 50)]
+
+    def vectors(running: Engine) -> list[npt.NDArray[np.float32]]:
+        readings = [running.embed(text, Pooling(kind)) for text in texts]
+        running.submit([7, 8], SamplingParams(max_tokens=4, temperature=0))
+        found: dict[int, Any] = {}
+        while running.has_work:
+            found |= {output.request_id: output.embedding for output in running.step()}
+        return [found[reading.id] for reading in readings]
+
+    wanted = vectors(engine(cpu_runner(model)))
+    for vector, expected in zip(
+        vectors(overlapping(device_runner(model, device))), wanted, strict=True
+    ):
+        np.testing.assert_allclose(vector, expected, atol=1e-4)
 
 
 @pytest.mark.gpu
