@@ -4,13 +4,19 @@ import random
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 import transformers
 from transformers import AutoModelForCausalLM
 
+from engine.blocks import BlockPool
+from engine.config import EngineConfig
 from engine.errors import ModelError
+from engine.loop import Engine
 from engine.models.decoder import Decoder
+from engine.pooling import Pooling
+from engine.runner import ModelRunner
 from engine.weights.gguf import GGUFCheckpoint
 from engine.weights.safetensors import FolderCheckpoint
 from tests.engine.paged import PagedLoop, Sequence
@@ -160,17 +166,49 @@ PROMPTS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def default_reference(default_model_path: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(
+        default_model_path.parent, gguf_file=default_model_path.name, dtype=torch.float32
+    ).eval()
+
+
+@pytest.fixture(scope="module")
+def default_decoder(default_checkpoint: GGUFCheckpoint) -> Decoder:
+    return Decoder.load(default_checkpoint, "exact")
+
+
+@pytest.mark.model
+@pytest.mark.timeout(300)  # transformers takes its time to read the file
+def test_exact_embeddings_are_those_of_transformers(
+    default_checkpoint: GGUFCheckpoint, default_decoder: Decoder, default_reference: Any
+) -> None:
+    tokenizer = default_checkpoint.tokenizer()
+    loop = PagedLoop(default_decoder, blocks=64)
+    config = EngineConfig(max_num_batched_tokens=64)  # the longest text is read in pieces
+    runner = ModelRunner(default_decoder, loop.cache)
+    engine = Engine(runner, tokenizer, BlockPool(64, 16), 512, config)
+    for prompt in PROMPTS[-4:]:
+        ids = tokenizer.encode(prompt)
+        readings = [engine.embed(ids, Pooling(kind, normalize=False)) for kind in ("mean", "last")]
+        found = {}
+        while engine.has_work:
+            found |= {output.request_id: output.embedding for output in engine.step()}
+        with torch.inference_mode():
+            states = default_reference.model(torch.tensor([ids])).last_hidden_state[0].numpy()
+        for reading, expected in zip(readings, (states.mean(0), states[-1]), strict=True):
+            close = 1e-4 * np.abs(expected).max()
+            np.testing.assert_allclose(found[reading.id], expected, rtol=0, atol=close)
+
+
 @pytest.mark.model
 @pytest.mark.timeout(300)  # transformers takes its time to read the file
 def test_exact_numerics_give_transformers_greedy_text(
-    default_model_path: Path, default_checkpoint: GGUFCheckpoint
+    default_checkpoint: GGUFCheckpoint, default_decoder: Decoder, default_reference: Any
 ) -> None:
     """The same 64 tokens for each of a dozen prompts, decoded together on scattered blocks."""
     tokenizer = default_checkpoint.tokenizer()
-    reference = AutoModelForCausalLM.from_pretrained(
-        default_model_path.parent, gguf_file=default_model_path.name, dtype=torch.float32
-    ).eval()
-    loop = PagedLoop(Decoder.load(default_checkpoint, "exact"), blocks=400)
+    loop = PagedLoop(default_decoder, blocks=400)
     sequences = [loop.open(tokenizer.encode(prompt), room=64) for prompt in PROMPTS]
     prompt_lengths = [len(sequence.tokens) for sequence in sequences]
     for sequence in sequences:
@@ -182,5 +220,5 @@ def test_exact_numerics_give_transformers_greedy_text(
     for sequence, length in zip(sequences, prompt_lengths, strict=True):
         # Checks every greedy choice in one pass: transformers' best next token after each of ours.
         with torch.inference_mode():
-            logits = reference(torch.tensor([sequence.tokens])).logits[0]
+            logits = default_reference(torch.tensor([sequence.tokens])).logits[0]
         assert sequence.tokens[length:] == logits[length - 1 : -1].argmax(-1).tolist()
