@@ -32,7 +32,7 @@ NativeNumerics = Literal["bf16", "fast", "int4"]
 #: How weights of the layers are kept. The head stays in 8 bits at least: it errs for all layers.
 _FORMS: dict[NativeNumerics, int] = {"bf16": HALVES, "fast": BYTES, "int4": NIBBLES}
 #: What a model may have beyond a Llama.
-_EXTRAS = {"rope_scale", "unrotated_layers", "embedding_scale", "score_scale"}
+_EXTRAS = {"rope_scale", "unrotated_layers", "embedding_scale", "score_scale", "windows"}
 
 #: Projections whose biases are not computed.
 _UNBIASED = ("self_attn.o", "mlp.gate", "mlp.up", "mlp.down")
@@ -223,6 +223,7 @@ def _read(checkpoint: "Checkpoint", form: int, progress: "Progress | None") -> W
         ),
         q_norm=norms("self_attn.q_norm.weight", dim),
         k_norm=norms("self_attn.k_norm.weight", dim),
+        windows=np.array([config.window(n) for n in range(layers)], np.int32),
         rotated=np.array([n not in config.unrotated_layers for n in range(layers)]),
     )
     for layer in range(layers):

@@ -32,14 +32,31 @@ def _tile(rows: int) -> Any:
     """A kernel of `rows` query rows."""
 
     @intrinsic
-    def tile(typing, dim, q, numbers, limits, keys, values, blocks, length, state, out, scratch):
-        """See `attend`; `length` is the largest of `limits`."""
+    def tile(
+        typing,
+        dim,
+        q,
+        numbers,
+        lows,
+        limits,
+        keys,
+        values,
+        blocks,
+        first,
+        last,
+        state,
+        out,
+        scratch,
+    ):
+        """See `attend`; blocks [first, last) hold all that is seen, the first begins a group."""
 
         def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
             e = Emitter(builder, BF16)
-            dim, q, numbers, limits, keys, values, blocks, length, state, out, scratch = arguments
+            dim, q, numbers, lows, limits, keys, values, blocks, first, last = arguments[:10]
+            state, out, scratch = arguments[10:]
             block_bytes = e.times(dim, 2 * BLOCK)
             number = [e.load(I64, e.at(numbers, 8 * row)) for row in range(rows)]
+            low = [e.load(I32, e.at(lows, 4 * row)) for row in range(rows)]
             limit = [e.load(I32, e.at(limits, 4 * row)) for row in range(rows)]
             queries = [e.at(q, e.times(builder.mul(n, dim), 2)) for n in number]
             outs = [e.at(out, e.times(builder.mul(n, dim), 4)) for n in number]
@@ -52,39 +69,41 @@ def _tile(rows: int) -> Any:
                 )
                 for s in states
             ]
-            groups = builder.sdiv(e.at(length, GROUP_TOKENS - 1), const(GROUP_TOKENS))
-            with e.loop(groups) as group:
-                first = e.times(group, GROUP_TOKENS)
-                table = e.at(blocks, e.times(group, 4 * _GROUP))
+            groups = builder.sdiv(e.at(builder.sub(last, first), _GROUP - 1), const(_GROUP))
+            with e.loop(groups) as turn:
+                here = builder.add(first, e.times(turn, _GROUP))
+                start = e.times(here, BLOCK)
+                table = e.at(blocks, e.times(here, 4))
                 block = [
                     builder.mul(e.index(e.at(table, 4 * n)), block_bytes) for n in range(_GROUP)
                 ]
                 scores = _scores(e, rows, dim, queries, [e.at(keys, b) for b in block])
-                first32 = builder.trunc(first, I32)
+                start32 = builder.trunc(start, I32)
                 factors = []
                 for row in range(rows):
                     factors.append(
                         _soften(
                             e,
                             [e.get(s) for s in scores[row]],
+                            low[row],
                             limit[row],
-                            first32,
+                            start32,
                             highest[row],
                             sums[row],
                             e.at(scratch, 2 * GROUP_TOKENS * row),
                         )
                     )
-                left = builder.sub(length, first)
-                used = builder.sdiv(e.at(left, BLOCK - 1), const(BLOCK))
-                whole = builder.icmp_signed(">", used, const(_GROUP))
-                used = builder.select(whole, const(_GROUP), used)
+                # No further: what lies there is another's, and not a number for all we know.
+                left = builder.sub(last, here)
+                whole = builder.icmp_signed(">", left, const(_GROUP))
+                used = builder.select(whole, const(_GROUP), left)
                 _add_values(e, rows, dim, used, table, values, scratch, factors, outs)
             for row in range(rows):
                 e.store(e.get(highest[row]), states[row])
                 e.store(e.total(e.get(sums[row])), e.at(states[row], 4))
             return context.get_dummy_value()
 
-        return types.void(*[types.intp] * 11), emit
+        return types.void(*[types.intp] * 13), emit
 
     return tile
 
@@ -102,14 +121,22 @@ def _scores(e: Emitter, rows: int, dim: Any, queries: Any, keys: Any) -> Any:
 
 
 def _soften(
-    e: Emitter, scores: Any, limit: Any, first: Any, highest: Any, total: Any, scratch: Any
+    e: Emitter,
+    scores: Any,
+    low: Any,
+    limit: Any,
+    first: Any,
+    highest: Any,
+    total: Any,
+    scratch: Any,
 ) -> Any:
     """Turn a row's scores into weights in `scratch`; returns what its earlier output is worth."""
     hidden = e.floats(-1e38)
     seen = []
     for number, score in enumerate(scores):
         start = e.b.add(first, ir.Constant(I32, BLOCK * number))
-        seen.append(e.b.select(e.lanes_below(limit, start), score, hidden))
+        beyond = e.b.or_(e.lanes_below(low, start), e.b.not_(e.lanes_below(limit, start)))
+        seen.append(e.b.select(beyond, hidden, score))
     peak = e.maximum(e.maximum(seen[0], seen[1]), e.maximum(seen[2], seen[3]))
     before = e.splat(e.get(highest))
     now = e.maximum(before, e.splat(e.largest(peak)))
@@ -195,23 +222,26 @@ def _int32_at(typing, address):
 
 
 @inlined
-def _longest_of(limits, count):
-    """The largest of `count` int32 at an address."""
-    result = 0
+def _seen_blocks(lows, limits, count):
+    """Blocks [first, last) that any of `count` rows sees something of; the first begins a group."""
+    low, limit = _int32_at(lows), 0
     for number in range(count):
-        result = max(result, _int32_at(limits + 4 * number))
-    return result
+        low = min(low, _int32_at(lows + 4 * number))
+        limit = max(limit, _int32_at(limits + 4 * number))
+    first = low // GROUP_TOKENS * _GROUP
+    return first, max(first, (limit + BLOCK - 1) // BLOCK)
 
 
 @inlined
-def attend(count, dim, q, numbers, limits, keys, values, blocks, state, out, scratch):
+def attend(count, dim, q, numbers, lows, limits, keys, values, blocks, state, out, scratch):
     """Add what `count` query rows see of one piece to their running outputs.
 
     All arguments but `count` and `dim`, a multiple of 16, are addresses.
 
     Args:
         q: bfloat16 [.., dim], times log2(e) / sqrt(dim). numbers: int64 [count], where each query
-            row lies in q, state and out. limits: int32 [count], tokens of the piece that each sees.
+            row lies in q, state and out. lows, limits: int32 [count], the tokens [low, limit) of
+            the piece that each sees.
         keys, values: one head of the cache. blocks: int32, the piece's blocks, readable for three
             entries beyond the last.
         state: float32 [.., 2], running maximum and sum. out: float32 [.., dim], not divided by the
@@ -221,14 +251,14 @@ def attend(count, dim, q, numbers, limits, keys, values, blocks, state, out, scr
     while at < count:
         left = count - at
         size = 6 if left >= 6 else (3 if left >= 3 else left)
-        n, m = numbers + 8 * at, limits + 4 * at
-        longest = _longest_of(m, size)
+        n, w, m = numbers + 8 * at, lows + 4 * at, limits + 4 * at
+        first, last = _seen_blocks(w, m, size)
         if size == 6:
-            _tile_6(dim, q, n, m, keys, values, blocks, longest, state, out, scratch)
+            _tile_6(dim, q, n, w, m, keys, values, blocks, first, last, state, out, scratch)
         elif size == 3:
-            _tile_3(dim, q, n, m, keys, values, blocks, longest, state, out, scratch)
+            _tile_3(dim, q, n, w, m, keys, values, blocks, first, last, state, out, scratch)
         elif size == 2:
-            _tile_2(dim, q, n, m, keys, values, blocks, longest, state, out, scratch)
+            _tile_2(dim, q, n, w, m, keys, values, blocks, first, last, state, out, scratch)
         else:
-            _tile_1(dim, q, n, m, keys, values, blocks, longest, state, out, scratch)
+            _tile_1(dim, q, n, w, m, keys, values, blocks, first, last, state, out, scratch)
         at += size

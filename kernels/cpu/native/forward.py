@@ -52,6 +52,7 @@ class Weights(NamedTuple):
         qkv_bias: float32 [layers, outputs of qkv].
         q_norm, k_norm: float32 [layers, head_dim], norms of each head before its rotation.
         rotated: bool [layers], whether Q and K are rotated at all.
+        windows: int32 [layers], how many tokens a row sees, itself included; 0 is all.
     """
 
     embedding: Halves
@@ -67,6 +68,7 @@ class Weights(NamedTuple):
     q_norm: Floats
     k_norm: Floats
     rotated: npt.NDArray[np.bool_]
+    windows: Ints
 
 
 class Shape(NamedTuple):
@@ -131,7 +133,7 @@ class Room(NamedTuple):
         state: float32 [rows, heads, 2].
         logits: float32 [samples, vocab padded].
         line: float32 [threads, longest row]. weights: bfloat16 bits [threads, TILE · GROUP_TOKENS].
-        numbers: int64 [threads, rows · group]. limits: int32 [threads, rows · group].
+        numbers: int64 [threads, rows · group]. lows, limits: int32 [threads, rows · group].
         counters: int64, see `team`. times: int64 [len(PARTS)], processor ticks spent in each part.
     """
 
@@ -147,6 +149,7 @@ class Room(NamedTuple):
     line: Floats
     weights: Halves
     numbers: npt.NDArray[np.int64]
+    lows: Ints
     limits: Ints
     counters: npt.NDArray[np.int64]
     times: npt.NDArray[np.int64]
@@ -258,10 +261,10 @@ def _enter(weights, shape, batch, keys, values, room, layer, phase, step):
 
 
 @inlined
-def _attend_unit(shape, batch, keys, values, room, thread, head, first, last):
+def _attend_unit(shape, window, batch, keys, values, room, thread, head, first, last):
     """Rows order[first:last] attend with one KV head: piece by piece, whoever shares it."""
     group = shape.heads // shape.kv_heads
-    numbers, limits = room.numbers[thread], room.limits[thread]
+    numbers, lows, limits = room.numbers[thread], room.lows[thread], room.limits[thread]
     deepest = 0
     for index in range(first, last):
         row = batch.order[index]
@@ -281,16 +284,20 @@ def _attend_unit(shape, batch, keys, values, room, thread, head, first, last):
             count = 0
             while index < last and _piece(batch, index, depth) == piece:
                 row = batch.order[index]
+                seen = batch.positions[row] + 1 - start
+                low = max(seen - window, 0) if window else 0
                 for h in range(head * group, (head + 1) * group):
-                    numbers[count] = row * shape.heads + h
-                    limits[count] = min(length, batch.positions[row] + 1 - start)
-                    count += 1
+                    if low < length:
+                        numbers[count] = row * shape.heads + h
+                        lows[count], limits[count] = low, min(length, seen)
+                        count += 1
                 index += 1
             attend(
                 count,
                 shape.dim,
                 room.q.ctypes.data,
                 numbers.ctypes.data,
+                lows.ctypes.data,
                 limits.ctypes.data,
                 keys[head].ctypes.data,
                 values[head].ctypes.data,
@@ -311,7 +318,7 @@ def _piece(batch, index, depth):
 
 
 @inlined
-def _attend(shape, batch, keys, values, room, phase, thread):
+def _attend(shape, window, batch, keys, values, room, phase, thread):
     """Attention, not divided by its sums yet."""
     rows = len(batch.tokens)
     units = (rows + batch.unit - 1) // batch.unit
@@ -320,7 +327,7 @@ def _attend(shape, batch, keys, values, room, phase, thread):
     while piece >= 0:
         first = piece % units * batch.unit
         last = min(first + batch.unit, rows)
-        _attend_unit(shape, batch, keys, values, room, thread, piece // units, first, last)
+        _attend_unit(shape, window, batch, keys, values, room, thread, piece // units, first, last)
         piece = next_claim(room.counters, phase, pieces)
     join(room.counters, phase, pieces)
 
@@ -397,7 +404,7 @@ def forward(weights, shape, batch, keys, values, room, thread, threads):
         t = _spent(room, thread, 1, t)
         _enter(weights, shape, batch, k, v, room, layer, phase + 2, step)
         t = _spent(room, thread, 2, t)
-        _attend(shape, batch, k, v, room, phase + 3, thread)
+        _attend(shape, weights.windows[layer], batch, k, v, room, phase + 3, thread)
         t = _spent(room, thread, 3, t)
         _attended(shape, batch, room, phase + 4, step, line)
         t = _spent(room, thread, 0, t)
@@ -441,6 +448,7 @@ def make_room(
         line=np.zeros((threads, deep), np.float32),
         weights=np.zeros((threads, TILE * GROUP_TOKENS), np.uint16),
         numbers=np.zeros((threads, rows * group), np.int64),
+        lows=np.zeros((threads, rows * group), np.int32),
         limits=np.zeros((threads, rows * group), np.int32),
         counters=np.zeros((layers * LAYER_PHASES + OTHER_PHASES) * PHASE, np.int64),
         times=np.zeros(len(PARTS), np.int64),

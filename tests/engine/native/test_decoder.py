@@ -24,7 +24,17 @@ from engine.weights.load import LoadedModel
 from engine.weights.safetensors import FolderCheckpoint
 from tests.engine.families import VOCAB, build
 
-FAMILIES = ("llama", "llama 3", "llama, yarn", "qwen 2", "qwen 3", "smollm 3")
+FAMILIES = (
+    "llama",
+    "llama 3",
+    "llama, yarn",
+    "mistral",
+    "qwen 2",
+    "qwen 2, late windows",
+    "qwen 3",
+    "smollm 3",
+    "phi 3",
+)
 BLOCK = 16
 
 
@@ -161,11 +171,12 @@ def test_close_to_transformers(family: str, numerics: NativeNumerics, tmp_path: 
     assert closeness.mean() > CLOSE[numerics]
 
 
-@pytest.fixture(scope="module", params=CLOSE)
+@pytest.fixture(scope="module", params=[("qwen 3", n) for n in CLOSE] + [("mistral", "fast")])
 def decoder(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> NativeDecoder:
-    return load("qwen 3", tmp_path_factory.mktemp("tiny"), request.param)[0]
+    family, numerics = request.param
+    return load(family, tmp_path_factory.mktemp("tiny"), numerics)[0]
 
 
 @pytest.mark.parametrize("seed", range(6))
