@@ -118,12 +118,13 @@ async def serving(
     step_ms: float = STEP_MS,
     inspect: bool = False,
     pack: dict[str, Any] | None = None,
+    reply_settings: dict[str, Any] | None = None,
     **sections: Any,
 ) -> AsyncIterator[GameServer]:
     """A running game server whose NPCs say `replies` in turn, one byte a step; `pack` changes the
     scene, `sections` the settings.
     """
-    settings = settings_with(**sections)
+    settings = settings_with(replies=reply_settings or {}, **sections)
     config = msgspec.structs.replace(settings.engine, script_step_ms=step_ms)
     engine = AsyncEngine(byte_model(replies), config)
     await engine.start()
