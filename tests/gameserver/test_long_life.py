@@ -39,7 +39,7 @@ async def objects() -> Counter[str]:
     await asyncio.sleep(0.05)
     gc.collect()
     kinds = (type(found) for found in gc.get_objects())
-    return Counter(kind.__qualname__ for kind in kinds if kind.__module__.startswith(OURS))
+    return Counter(k.__qualname__ for k in kinds if str(k.__module__).startswith(OURS))
 
 
 async def test_nothing_that_players_do_accumulates(tmp_path: Path) -> None:
