@@ -44,9 +44,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     #: is in a device's memory; with 0 they compute it again. On the CPU it would be the same
     #: memory, so the engine refuses it.
     swap_space: int = 0
-    #: Requests decoded together. With more than 12 a step on two CPU cores takes longer than a
+    #: Requests decoded together. With many more a step on two CPU cores takes longer than a
     #: quest-giver should wait for it to end; a GPU gains up to 256.
-    max_num_seqs: int = 12
+    max_num_seqs: int = 16
     #: Of those, slots only class-0 requests (quest-givers) may take.
     reserved_slots: int = 2
     #: Most rows in one step.

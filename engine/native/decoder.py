@@ -1,7 +1,6 @@
 """The decoder for 8-bit numerics: weights laid out for the compiled pass, and who runs it."""
 
 import math
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -56,7 +55,7 @@ class NativeDecoder:
         self, config: ModelConfig, weights: Weights, *, form: int, threads: int | None = None
     ) -> None:
         self.config = config
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = threads or torch.get_num_threads()
         self._weights = weights
         score_scale = config.head_dim**-0.5 if config.score_scale is None else config.score_scale
         self._shape = Shape(

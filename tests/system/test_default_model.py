@@ -142,7 +142,7 @@ async def test_quest_givers_stay_quick_with_all_ordinary_slots_taken(node: Appli
 
     idle = statistics.median([(await ttft())[0] for _ in range(5)])
 
-    crowd = await asyncio.gather(*(enter(node, f"c{n}", instance=f"hall{n}") for n in range(18)))
+    crowd = await asyncio.gather(*(enter(node, f"c{n}", instance=f"hall{n}") for n in range(24)))
     stop = asyncio.Event()
 
     async def chatter(player: Player, npc: str) -> None:
