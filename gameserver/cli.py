@@ -31,6 +31,8 @@ cli = typer.Typer(
     "[bold]troupe talk[/bold] in another terminal.",
 )
 
+_SHOWN = 12  # scenes, and NPCs of each, that a start lists
+
 _out = Console(highlight=False)
 _err = Console(stderr=True, highlight=False)
 
@@ -221,13 +223,21 @@ def _welcome(display: "StartupDisplay", node: "Application") -> None:
         ("Model", node.engine.model_name),
         ("", node.engine.kv_summary),
     ]
-    for scene in node.cast.scenes.values():
-        names = ", ".join(npc.name for npc in scene.npcs.values())
-        rows.append(("Scene", f"{scene.title}: {names}"))
+    scenes = list(node.cast.scenes.values())
+    for scene in scenes[:_SHOWN]:
+        rows.append(("Scene", f"{scene.title}: {_listed(list(scene.npcs.names))}"))
+    if len(scenes) > _SHOWN:
+        rows.append(("", f"and {len(scenes) - _SHOWN:,} more scenes"))
     _out.print("[bold yellow]Troupe is open.[/] Ctrl+C closes it.")
     for title, text in rows:
         _out.print(f"  [bold]{title:<11}[/]{escape(text)}", soft_wrap=True)
     sys.stdout.flush()
+
+
+def _listed(names: list[str]) -> str:
+    """Names for people, who read only so many."""
+    shown = ", ".join(names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN:,} more"
 
 
 def _fail(message: str) -> NoReturn:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.api import Ticket
-from engine.errors import QueueFull
+from engine.errors import NoRoom, QueueFull
 from gameserver.game import GameServer
 from tests.gameserver.player import Player
 from tests.gameserver.stage import SCENE, serving
@@ -222,6 +222,29 @@ async def test_a_waiting_line_that_the_engine_refuses_is_a_failed_turn(
     end = (await ann.get("npc.turn.end"))["d"]
     assert (end["status"], end["err"]["code"], end["n"], end["kept"]) == ("failed", "busy", 0, 0)
     assert (await ann.hear("three"))["status"] == "completed"
+
+
+async def test_where_memory_is_short_a_line_is_busy_and_one_that_waits_gets_a_failed_turn(
+    server: GameServer,
+) -> None:
+    ann = await Player.enter(server)
+    engine = server._engine._engine
+    await ann.say("one")
+    waiting = (await ann.say("two"))["d"]["msg"]
+    room, engine._check_room = engine._check_room, _no_room  # type: ignore[method-assign]
+    refused = (await ann.say("three", npc="harn"))["d"]
+    assert (refused["code"], refused["retry_ms"]) == ("busy", 2000)
+    await ann.get("npc.turn.end", status="completed")
+    turn = (await ann.get("npc.turn.start", cause=[waiting]))["d"]["turn"]
+    end = (await ann.get("npc.turn.end", turn=turn))["d"]
+    assert end["status"] == "failed"
+    assert end["err"] == {"code": "busy", "msg": "memory is short", "retry_ms": 2000}
+    engine._check_room = room  # type: ignore[method-assign]
+    assert (await ann.hear("four"))["status"] == "completed"
+
+
+def _no_room(*_: object) -> None:
+    raise NoRoom(9000, 10)
 
 
 async def test_a_turn_ends_even_if_it_cannot_be_remembered(
