@@ -16,9 +16,10 @@ from engine.native.layout import lay_out
 from engine.plan import Segment, SequenceStep, wanted_states
 from engine.prefixes import Prefix
 from kernels.cpu.native.attending import BLOCK
-from kernels.cpu.native.forward import Floats, Room, Shape, Weights, forward, make_room
+from kernels.cpu.native.forward import forward
 from kernels.cpu.native.matrix import Matrix
 from kernels.cpu.native.products import BYTES, HALVES, NIBBLES
+from kernels.cpu.native.tables import Floats, Room, Shape, Weights, make_room
 from kernels.cpu.native.vectors import LANES, has
 from kernels.reference import rms_norm, rope_tables, rotated_back
 

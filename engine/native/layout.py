@@ -6,7 +6,7 @@ import numpy as np
 
 from engine.plan import SequenceStep
 from kernels.cpu.native.attending import BLOCK
-from kernels.cpu.native.forward import Batch, Floats
+from kernels.cpu.native.tables import Batch, Floats
 
 #: Rows that attend together at most; few enough that every thread finds work.
 _MOST_UNIT = 16
