@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -16,9 +17,12 @@ from engine.errors import ModelError
 from engine.kv.cache import KVCache
 from engine.kv.swap import HostStore
 from engine.loop import Engine
+from engine.memory import Memory
 from engine.overlap import OverlapEngine
 from engine.plan import StepPlan, Swap
+from engine.prefixes import PrefixTree
 from engine.request import Request
+from engine.swapping import Swapping
 from tests.engine.fakes import GREEDY, LetterTokenizer, expected, finish
 from tests.engine.test_overlap import LaunchingRunner
 from tests.engine.test_scheduler import last, texts
@@ -33,8 +37,11 @@ class SwappingChecker(LaunchingRunner):
     def __init__(self, blocks: int, places: int, most_rows: int) -> None:
         super().__init__(BLOCK, blocks * BLOCK, most_rows)
         self.kept: list[list[tuple[int, int] | None]] = [[None] * BLOCK for _ in range(places)]
+        self.fail_moving = False
 
     def run(self, plan: StepPlan) -> list[Sampled]:
+        if self.fail_moving and plan.swaps_out:
+            self.fail_moving, self.fail_next = False, True
         if not self.fail_next:
             for out in plan.swaps_out:
                 for block, place in zip(out.blocks, out.kept, strict=True):
@@ -107,6 +114,50 @@ def test_a_reply_whose_place_a_quest_giver_takes_goes_on_with_the_same_text(
     assert gauges["blocks_held"] == 0
     assert world.free_places == places
     engine.check()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_that_fails_while_kv_moves_leaves_nobody_with_kv_that_is_not_there(
+    kind: type[Engine],
+) -> None:
+    world = stage(kind, blocks=16, places=40)
+    engine, clock = world.engine, world.clock
+    ordinary = [engine.submit([n] * 8, LONG, salt=str(n)) for n in range(2)]
+    outputs = []
+    for _ in range(4):
+        clock[0] += 0.01
+        outputs += engine.step()
+    world.runner.fail_moving = True
+    for n in range(3):
+        engine.submit([90 + n] * 8, LONG, priority=0, salt=f"q{n}")
+    outputs += finish(engine, clock)
+    assert not world.runner.fail_moving, "a step that moved KV has failed"
+    ends = [last(outputs, request) for request in ordinary]
+    assert "length" in {end.finish for end in ends}
+    for number, (request, end) in enumerate(zip(ordinary, ends, strict=True)):
+        if end.finish == "length":
+            assert texts(outputs, request) == expected([number] * 8, 20)
+    assert engine.gauges["preemptions"] >= 1
+    assert world.free_places == 40
+    engine.check()
+
+
+def test_a_place_that_a_step_empties_is_not_filled_by_the_same_step() -> None:
+    """It sends all out before it fetches anything: what is still to be fetched would be lost."""
+    pool = BlockPool(8, BLOCK)
+    swapping = Swapping(Memory(pool, PrefixTree(pool), None), places=1)
+    first, second = (
+        Mock(computed=BLOCK, blocks=pool.allocate(1), slid=1, pooling=None, own_limit=BLOCK)
+        for _ in range(2)
+    )
+    assert swapping.put_away(first)
+    assert not swapping.put_away(second), "there is one place"
+    swapping.moves()
+    assert swapping.bring_back(first)
+    assert not swapping.put_away(second)
+    outs, ins = swapping.moves()
+    assert (len(outs), len(ins)) == (0, 1)
+    assert swapping.put_away(second)
 
 
 @pytest.mark.parametrize("kind", KINDS)
