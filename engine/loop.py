@@ -262,7 +262,7 @@ class Engine:
         self._profile = profile
         self._span = profile.span
         if isinstance(self._runner, Reports):
-            self._runner.span = profile.span
+            self._runner.span, self._runner.book = profile.span, profile.book
 
     def check(self) -> None:
         """Raise AssertionError if the books do not add up. For tests."""

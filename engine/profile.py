@@ -32,11 +32,20 @@ def no_span(name: str) -> AbstractContextManager[None]:
     return _NOTHING
 
 
+#: Takes seconds that a named part of what is under way took.
+Book = Callable[[str, float], None]
+
+
+def no_book(name: str, seconds: float) -> None:
+    """What whoever is not profiled does with them."""
+
+
 @runtime_checkable
 class Reports(Protocol):
     """A runner that can tell the parts of a step."""
 
     span: Span
+    book: Book
 
 
 @dataclass(slots=True)
@@ -94,6 +103,10 @@ class Profile:
                 if name == "step" and self._plan is not None:
                     self._plans[len(self._events)], self._plan = self._plan, None
                 self._events.append((name, started - self._begun, seconds))
+
+    def book(self, name: str, seconds: float) -> None:
+        """A part of what is under way, measured elsewhere; it is in the table, not in the trace."""
+        self._parts.setdefault((*self._open, name), _Total()).add(seconds)
 
     def planned(self, plan: StepPlan) -> None:
         """What the step under way computes."""

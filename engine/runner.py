@@ -8,7 +8,7 @@ import torch
 from engine.decoding.sampling import Sampled, SampleSpec, sample
 from engine.kv.cache import KVCache
 from engine.plan import SequenceStep, StepPlan
-from engine.profile import Span, no_span
+from engine.profile import Book, Span, no_book, no_span
 from engine.request import Request
 
 
@@ -28,6 +28,9 @@ class HostDecoder(Protocol):
         call may overwrite.
         """
 
+    def parts(self) -> dict[str, float]:
+        """Seconds that parts of the last `compute` took, as far as they are known."""
+
 
 class Runner(Protocol):
     """Whatever turns a plan into the next tokens."""
@@ -40,13 +43,14 @@ class ModelRunner:
     """Runs plans on a model and its KV cache.
 
     Attributes:
-        span: of whoever profiles it.
+        span, book: of whoever profiles it.
     """
 
     def __init__(self, model: HostDecoder, cache: KVCache) -> None:
         self._model = model
         self._cache = cache
         self.span: Span = no_span
+        self.book: Book = no_book
 
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> list[Sampled]:
@@ -56,6 +60,9 @@ class ModelRunner:
             self._cache.copy(copy.source * size, copy.target * size, size)
         with self.span("model"):
             logits = self._model.compute(plan.sequences, self._cache)
+            if self.book is not no_book:
+                for name, seconds in self._model.parts().items():
+                    self.book(name, seconds)
         with self.span("sample"):
             specs = [sample_spec(share) for share in plan.sequences if share.sample]
             return sample(logits, specs) if specs else []

@@ -111,6 +111,10 @@ class Decoder:
                 self._move_keys(cache, share.moved, share.moved_by)
         return self.forward(lay_out(sequences, cache.block_size), cache)
 
+    def parts(self) -> dict[str, float]:
+        """See `engine.runner.HostDecoder.parts`: unknown here."""
+        return {}
+
     @torch.inference_mode()
     def forward(self, batch: ForwardBatch, cache: KVCache) -> torch.Tensor:
         """Store the batch's KV in `cache` and compute logits.

@@ -1,6 +1,7 @@
 """The decoder for 8-bit numerics: weights laid out for the compiled pass, and who runs it."""
 
 import math
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,7 +20,7 @@ from kernels.cpu.native.attending import BLOCK
 from kernels.cpu.native.forward import forward
 from kernels.cpu.native.matrix import Matrix
 from kernels.cpu.native.products import BYTES, HALVES, NIBBLES
-from kernels.cpu.native.tables import Floats, Room, Shape, Weights, make_room
+from kernels.cpu.native.tables import PARTS, Floats, Room, Shape, Weights, make_room
 from kernels.cpu.native.vectors import LANES, has
 from kernels.reference import rms_norm, rope_tables, rotated_back
 
@@ -75,6 +76,7 @@ class NativeDecoder:
         self._sin: Floats = np.ascontiguousarray(sin[:, pairs:].numpy())
         self._helpers = ThreadPoolExecutor(max(1, self.threads - 1), "troupe-forward")
         self._room = self._make_room(1, 1)
+        self._seconds = 0.0
 
     @staticmethod
     def refuses(checkpoint: "Checkpoint", numerics: NativeNumerics) -> str:
@@ -126,7 +128,8 @@ class NativeDecoder:
         if len(batch.tokens) > len(self._room.x) or samples > len(self._room.logits):
             self._room = self._make_room(len(batch.tokens), samples)
         room = self._room
-        room.counters[:] = 0
+        room.counters[:] = room.times[:] = 0
+        began = time.perf_counter()
         threads = self.threads
         keys, values = (_bits(side) for side in (cache.keys, cache.values))
         part = partial(forward, self._weights, self._shape, batch, keys, values, room)
@@ -134,11 +137,18 @@ class NativeDecoder:
         part(0, threads)
         for helper in helpers:
             helper.result()
+        self._seconds = time.perf_counter() - began
         norm = torch.from_numpy(self._weights.norm)
         for start, end, take in wanted_states(sequences):
             rows = torch.from_numpy(room.x[start:end, : self.config.hidden])
             take(rms_norm(rows, norm, self.config.norm_eps))
         return torch.from_numpy(room.logits[:samples, : self.config.vocab_size])
+
+    def parts(self) -> dict[str, float]:
+        """See `engine.runner.HostDecoder.parts`: as the first thread saw them, waiting included."""
+        share = self._seconds / max(int(self._room.times.sum()), 1)
+        ticks = self._room.times.tolist()
+        return {name: count * share for name, count in zip(PARTS, ticks, strict=True)}
 
     def _compile(self) -> None:
         """Compile the forward pass, unless this machine has done so before: a step of one token."""

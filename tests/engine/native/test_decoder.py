@@ -242,6 +242,15 @@ def test_what_is_not_computed_this_way_is_named(tmp_path: Path) -> None:
     assert "bias" in NativeDecoder.refuses(FolderCheckpoint(tmp_path), "fast")
 
 
+def test_parts_add_up(decoder: NativeDecoder) -> None:
+    stage = Stage(decoder)
+    stage.step((stage.talk([], words(9, 1)), 9))
+    parts = decoder.parts()
+    assert parts["products"] > 0
+    assert min(parts.values()) >= 0
+    assert 0 < sum(parts.values()) < 60
+
+
 def test_blocks_of_another_size_are_refused_by_name(tmp_path: Path) -> None:
     decoder, _ = load("llama", tmp_path)
     model = LoadedModel("tiny", decoder.config, decoder, None, None)  # type: ignore[arg-type]
