@@ -218,7 +218,12 @@ class Application:
     def _in_background(self, work: Coroutine[object, object, object]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._on_ended)
+
+    def _on_ended(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("scenes do not follow their files any more", exc_info=error)
 
     @property
     def alive(self) -> bool:

@@ -5,13 +5,15 @@ from collections.abc import Callable
 
 from engine.api import Ticket
 from gameserver.messages import SceneTitle
-from gameserver.protocol import Code, Refusal, now_ms
+from gameserver.protocol import Code, Refusal, encoded_size, now_ms
 from gameserver.scene_actor import SceneActor
 from gameserver.settings import Settings
 from gameserver.tally import Tally
 from npc.cast import Cast, OpenScene
 
 _LONGEST_ID = 64
+#: Bytes of a title in a message beside id and words.
+_TITLE_BYTES = 24
 
 
 class World:
@@ -55,8 +57,15 @@ class World:
         )
 
     def titles(self) -> list[SceneTitle]:
-        """What can be joined."""
-        return [SceneTitle(pack.id, pack.title) for pack in self._cast.scenes.values()]
+        """What can be joined, as far as it fits into a message; all others can be, too."""
+        shown: list[SceneTitle] = []
+        room = self._settings.limits.out_bytes // 2
+        for pack in self._cast.scenes.values():
+            room -= len(pack.id) + encoded_size(pack.title) + _TITLE_BYTES
+            if room < 0:
+                break
+            shown.append(SceneTitle(pack.id, pack.title))
+        return shown
 
     def enter(self, scene: str, instance: str | None) -> SceneActor:
         """The running scene of a pack, or of an instance of it; started if need be.

@@ -1,6 +1,7 @@
 """Scene packs are read again while players talk: no turn is lost and none is mixed."""
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -237,6 +238,23 @@ async def test_watching_follows_files_by_itself(tmp_path: Path) -> None:
             watching.cancel()
             with suppress(asyncio.CancelledError):
                 await watching
+
+
+async def test_very_many_scenes_are_welcomed_in_one_message(tmp_path: Path) -> None:
+    async with stage(tmp_path) as world:
+        folders = [world.folder]
+        for number in range(400):
+            title = f"{number} " + "é" * 90
+            folders.append(write_pack(tmp_path / f"p{number}", id=f"s{number}", title=title))
+        reloader = Reloader(world.cast, lambda: tuple(folders), world.server.adopt)
+        assert not (await reloader.reload()).errors
+        ann = await Player.dial(world.server)
+        welcome = await ann.identify()
+        assert 100 < len(welcome["d"]["scenes"]) < 400
+        assert len(json.dumps(welcome, ensure_ascii=False).encode()) < 60 * 1024
+        ann.stream = "s399"
+        assert (await ann.ask("scene.join", {"scene": "s399"}))["t"] == "scene.joined"
+        assert (await ann.hear())["status"] == "completed"
 
 
 VERSIONS = [
