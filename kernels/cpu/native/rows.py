@@ -9,22 +9,61 @@ from numba.extending import intrinsic
 
 from kernels.cpu.native.compiled import inlined, reordered
 from kernels.cpu.native.products import GROUP
-from kernels.cpu.native.vectors import F32, FLOATS, LANES, Emitter
+from kernels.cpu.native.vectors import BF16, F32, FLOATS, INTS, LANES, Emitter
 
 _LARGEST = np.float32(127.0)
 _TINY = np.float32(1e-12)
-_ZERO_POINT = np.float32(128.5)  # and a half, because the conversion to integers cuts
+_ZERO_POINT = 128.5  # and a half, because the conversion to integers cuts
 
 
-@reordered
+@intrinsic
+def _largest(typing, x, vectors):
+    """The largest absolute value of float32 [16 · vectors] at an address."""
+
+    def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        e = Emitter(builder, BF16)
+        x, vectors = arguments
+        found = e.variable(e.floats(0.0))
+        with e.loop(vectors) as number:
+            value = e.load(FLOATS, e.at(x, e.times(number, 64)))
+            value = builder.select(
+                builder.fcmp_ordered("<", value, e.floats(0.0)), builder.fneg(value), value
+            )
+            e.set(found, e.maximum(e.get(found), value))
+        return e.largest(e.get(found))
+
+    return types.float32(types.intp, types.intp), emit
+
+
+@intrinsic
+def _quantise(typing, x, vectors, factor, out):
+    """Bytes [16 · vectors] from float32: x · factor + 128, rounded."""
+
+    def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        e = Emitter(builder, BF16)
+        x, vectors, factor, out = arguments
+        factors = e.splat(factor)
+        with e.loop(vectors) as number:
+            value = e.load(FLOATS, e.at(x, e.times(number, 64)))
+            whole = builder.fptosi(e.fma(value, factors, e.floats(_ZERO_POINT)), INTS)
+            short = builder.trunc(whole, ir.VectorType(ir.IntType(8), LANES))
+            e.store(short, e.at(out, e.times(number, LANES)))
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.float32, types.intp), emit
+
+
+@inlined
 def quantise(x, count, out):
     """Turn float32 x[:count] into unsigned bytes around 128; returns what one of them is worth."""
-    largest = _TINY
-    for i in range(count):
+    vectors = count // LANES
+    largest = max(_TINY, _largest(x.ctypes.data, vectors))
+    for i in range(vectors * LANES, count):
         largest = max(largest, abs(x[i]))
-    back = _LARGEST / largest
-    for i in range(count):
-        out[i] = np.uint8(np.int32(x[i] * back + _ZERO_POINT))
+    factor = _LARGEST / largest
+    _quantise(x.ctypes.data, vectors, factor, out.ctypes.data)
+    for i in range(vectors * LANES, count):
+        out[i] = np.uint8(np.int32(x[i] * factor + np.float32(_ZERO_POINT)))
     return largest / _LARGEST
 
 
@@ -61,7 +100,7 @@ def _silu_gate(typing, both, count, out):
     """See `silu_gate`; addresses."""
 
     def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
-        e = Emitter(builder, bf16=False)
+        e = Emitter(builder, BF16)
         both, count, out = arguments
         one = e.floats(1.0)
         with e.loop(builder.sdiv(count, ir.Constant(count.type, LANES))) as number:
