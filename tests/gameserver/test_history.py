@@ -50,6 +50,21 @@ async def test_pages_walk_back_to_the_beginning(server: GameServer) -> None:
         assert seen == [f"line {number}" for number in range(7)]
 
 
+async def test_an_npc_that_nobody_needed_yet_has_heard_what_the_scene_heard(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, ["Hm."], inspect=True) as server:
+        ann = await Player.enter(server)
+        await ann.say("Hello Mira")
+        await ann.get("npc.turn.end")
+        await ann.ask("observe", {"text": "Thunder rolls.", "who": "narrator"})
+        assert list(server._world.actors[SCENE].floors) == ["mira"]
+        items = (await ann.ask("history.get", {"npc": "harn"}))["d"]["items"]
+        assert [item["text"] for item in items] == ["Thunder rolls."]
+        end = await ann.hear("What was that?", npc="harn")
+        assert "Thunder rolls." in server.prompts[end["turn"]].text
+
+
 async def test_a_scene_shows_all_its_npcs_and_each_line_once(server: GameServer) -> None:
     ann = await Player.enter(server)
     await ann.ask("observe", {"text": "Thunder rolls.", "who": "narrator"})
