@@ -70,16 +70,20 @@ class OverlapEngine(Engine):
         """Take in what has arrived, launch a step, and give out what the one before released."""
         with self._span("take in"):
             self._take_in()
-        if any(self._launcher.needs_host(request) for request in self._scheduler.running):
-            self._land()
         with self._span("plan"):
-            plan = self._scheduler.plan(self._clock())
+            plan = self._scheduler.plan(self._clock(), self._undecided)
         flight = None if plan is None else self._launch(plan)
         landed = self._land()
         if flight is not None:
             self._book(flight)
         elif not landed and not self._scheduler.idle:
             self._scheduler.unstick(self._clock(), self._refuse)
+
+    def _undecided(self, request: Request) -> bool:
+        """Whether a reply must wait for its token under way, because the host draws the next from
+        all before it. The others need not wait for it: it joins every other step.
+        """
+        return request.tokens[-1] == PENDING and self._launcher.needs_host(request)
 
     def _launch(self, plan: StepPlan) -> _Flight | None:
         """Start a step, without the replies that the tokens under way complete."""

@@ -102,8 +102,11 @@ class Scheduler:
 
     # -- planning ----------------------------------------------------------------------------------
 
-    def plan(self, now: float) -> StepPlan | None:
-        """Decide the next step at time `now` (seconds), or None if nothing can advance.
+    def plan(
+        self, now: float, absent: Callable[[Request], bool] = lambda request: False
+    ) -> StepPlan | None:
+        """Decide the next step at time `now` (seconds), or None if nothing can advance. Speakers
+        that are `absent` stay out of it.
 
         Speakers get one row each. What the step target leaves is given to readers in the order of
         the policy: each reads its prefix nodes (unless somebody else is already doing so), then
@@ -116,7 +119,7 @@ class Scheduler:
         readers += [r for r in self.running if not (r.speaking or r.is_read)]
         readers.sort(key=lambda reader: self._policy.key(reader, now))
         self._park_for(readers)
-        speakers = [request for request in self.running if request.speaking]
+        speakers = [r for r in self.running if r.speaking and not absent(r)]
         steps: list[SequenceStep] = []
         copies: list[BlockCopy] = []
         budget = self.cost.prefill_budget(len(speakers))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from engine.decoding.sampling import Sampled, sample
+from engine.decoding.sampling import Sampled, SampleSpec, sample
 from engine.device.drawing import Drawing
 from engine.device.layout import arrange
 from engine.device.tables import StepArrays, StepTables
@@ -59,15 +59,35 @@ class Pending:
         return [Sampled(token) for token in self._tokens.tolist()]
 
 
-class Finished:
-    """A step whose tokens the host drew itself."""
+class HostDrawn:
+    """A launched step of which the host draws some tokens itself.
 
-    def __init__(self, drawn: list[Sampled]) -> None:
-        self._drawn = drawn
+    Args:
+        pending: what the device draws.
+        numbers: which of its tokens are replaced.
+        logits: of those rows, float32 [numbers, vocab] in host memory, there when `pending` is.
+        specs: how they are drawn.
+    """
+
+    def __init__(
+        self,
+        pending: Pending,
+        numbers: Sequence[int],
+        logits: torch.Tensor,
+        specs: Sequence[SampleSpec],
+    ) -> None:
+        self._pending = pending
+        self._numbers = numbers
+        self._logits = logits
+        self._specs = specs
 
     def result(self) -> list[Sampled]:
-        """As of `Pending`, at once."""
-        return self._drawn
+        """As of `Pending`."""
+        tokens = self._pending.result()
+        drawn = sample(self._logits, self._specs)
+        for number, sampled in zip(self._numbers, drawn, strict=True):
+            tokens[number] = sampled
+        return tokens
 
 
 class DeviceRunner:
@@ -146,7 +166,7 @@ class DeviceRunner:
         return self.launch(plan).result()
 
     @torch.inference_mode()
-    def launch(self, plan: StepPlan) -> Pending | Finished:
+    def launch(self, plan: StepPlan) -> Pending | HostDrawn:
         """Start a step; it may feed tokens (given as negative ids) that are still being drawn."""
         copy_in_order(self._cache, plan.copies)
         drawing = [s.owner for s in plan.sequences if s.sample and isinstance(s.owner, Request)]
@@ -161,10 +181,17 @@ class DeviceRunner:
         except BaseException:
             self._standing, self._last_drawn = [], {}
             raise
+        by_host = [n for n, request in enumerate(drawing) if self._drawing.by_host(request)]
         self._last_drawn = {request: number for number, request in enumerate(drawing)}
-        if any(self._drawing.by_host(request) for request in drawing):
-            return self._draw_on_host(plan, drawing, logits)
-        return self._fetch(len(drawing))
+        if not by_host:
+            return self._fetch(len(drawing))
+        for number in by_host:  # these tokens must be told to the next step, captured or not
+            del self._last_drawn[drawing[number]]
+        self._standing = []
+        shares = [share for share in plan.sequences if share.sample]
+        specs = [sample_spec(shares[number]) for number in by_host]
+        rows = self._to_host(logits, by_host)  # before the event that says all has arrived
+        return HostDrawn(self._fetch(len(drawing)), by_host, rows, specs)
 
     def needs_host(self, request: Request) -> bool:
         """Whether the request's next token is drawn on the host, from all tokens before."""
@@ -305,21 +332,16 @@ class DeviceRunner:
         done.record()
         return Pending(tokens, done)
 
-    def _draw_on_host(
-        self, plan: StepPlan, drawing: list[Request], logits: torch.Tensor
-    ) -> Finished:
-        """Replace the device's tokens of some rows by the host's."""
-        tokens = self._fetch(len(drawing)).result()
-        shares = [share for share in plan.sequences if share.sample]
-        mine = [n for n, request in enumerate(drawing) if self._drawing.by_host(request)]
-        rows = logits[mine].float().cpu()
-        for number, sampled in zip(
-            mine, sample(rows, [sample_spec(shares[n]) for n in mine]), strict=True
-        ):
-            tokens[number] = sampled
-        ids = torch.tensor([tokens[n].token for n in mine], dtype=torch.int32)
-        self._drawn[torch.tensor(mine, device=self._drawn.device)] = ids.to(self._drawn.device)
-        return Finished(tokens)
+    @staticmethod
+    def _to_host(logits: torch.Tensor, numbers: Sequence[int]) -> torch.Tensor:
+        """Some rows of logits in host memory, float32, in order of the stream."""
+        index = torch.tensor(numbers)
+        if not logits.is_cuda:
+            return logits.index_select(0, index).float()
+        # Through pinned memory, both ways: the host need not wait for the device.
+        index = index.pin_memory().to(logits.device, non_blocking=True)
+        rows = logits.index_select(0, index).float()
+        return torch.empty(rows.shape, pin_memory=True).copy_(rows, non_blocking=True)
 
 
 def copy_in_order(cache: KVCache, copies: Sequence[BlockCopy]) -> None:

@@ -137,6 +137,21 @@ def test_what_was_drawn_after_the_end_is_dropped() -> None:
     engine.check()
 
 
+def test_nobody_waits_for_a_reply_that_the_host_draws() -> None:
+    """It joins every other step; by itself it takes a step for each token as well."""
+    engine, runner, _ = make()
+    free = engine.submit([1, 2], SamplingParams(max_tokens=9, temperature=0, ignore_eos=True))
+    held = engine.submit([3, 4], SamplingParams(max_tokens=9, temperature=0, ignore_eos=True))
+    runner.by_host.add(held)
+    counts = []
+    for _ in range(7):
+        outputs = engine.step()
+        counts.append((len(tokens_of(outputs, free)), len(tokens_of(outputs, held))))
+    assert counts == [(0, 0), (1, 1), (1, 0), (1, 1), (1, 0), (1, 1), (1, 0)]
+    finish(engine, [0.0])
+    assert len(runner.steps) == 9 + 4, "each step has somebody in it"
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_storms(seed: int) -> None:
     """Arrivals, quests that park, cancels, little memory: the shadow cache finds any mix-up."""

@@ -126,6 +126,19 @@ def test_hidden_states_are_the_cpus(kind: Any, model: Path, device: torch.device
         np.testing.assert_allclose(vector, expected, atol=1e-4)
 
 
+def test_mixed_rows_under_overlap(model: Path, device: torch.device) -> None:
+    """Rows that the host draws skip the step that cannot know their token; the others do not."""
+
+    def mixed(running: Engine) -> dict[int, list[int]]:
+        for number in range(4):
+            held = {"frequency_penalty": 1.5, "logit_bias": {5: 2.0}} if number % 2 else {}
+            params = SamplingParams(max_tokens=5, temperature=0, ignore_eos=True, **held)
+            running.submit([number, 7, 8], params)
+        return finish(running)
+
+    assert mixed(overlapping(device_runner(model, device))) == mixed(engine(cpu_runner(model)))
+
+
 @pytest.mark.gpu
 def test_rows_the_host_draws_under_overlap(model: Path, device: torch.device) -> None:
     params = {"temperature": 0, "frequency_penalty": 1.5, "logprobs": 1}
