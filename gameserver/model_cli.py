@@ -5,6 +5,7 @@ import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
@@ -44,6 +45,14 @@ Data = Annotated[
     Path | None,
     typer.Option("--data", metavar="FOLDER", help="Where models are kept. Default: user's cache."),
 ]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Settings file as of `serve`; its engine section is for a model in this process.",
+    ),
+]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Longest reply, in tokens.")]
 Temperature = Annotated[float, typer.Option(min=0, max=2, help="0 is the likeliest word always.")]
 Seed = Annotated[int | None, typer.Option(help="Same seed, same reply.")]
@@ -68,6 +77,7 @@ def chat(
     url: Url = None,
     key: Key = None,
     data: Data = None,
+    config: Config = None,
     max_tokens: MaxTokens = 512,
     temperature: Temperature = 0.7,
     seed: Seed = None,
@@ -84,7 +94,7 @@ def chat(
             if once is not None:
                 return
 
-    _run(talk, model, url, key, data)
+    _run(talk, model, url, key, _Local(data, config))
 
 
 def complete(
@@ -93,6 +103,7 @@ def complete(
     url: Url = None,
     key: Key = None,
     data: Data = None,
+    config: Config = None,
     max_tokens: MaxTokens = 128,
     temperature: Temperature = 0.7,
     seed: Seed = None,
@@ -104,7 +115,7 @@ def complete(
     async def go_on(remote: "RemoteModel") -> None:
         await _show(remote.complete(text, fields))
 
-    _run(go_on, model, url, key, data)
+    _run(go_on, model, url, key, _Local(data, config))
 
 
 def embed(
@@ -113,6 +124,7 @@ def embed(
     url: Url = None,
     key: Key = None,
     data: Data = None,
+    config: Config = None,
 ) -> None:
     """Print the vector of each text, as one line of JSON each."""
 
@@ -120,7 +132,7 @@ def embed(
         for text, vector in zip(texts, await remote.embed(texts), strict=True):
             print(json.dumps({"text": text, "embedding": vector}, ensure_ascii=False))
 
-    _run(print_vectors, model, url, key, data)
+    _run(print_vectors, model, url, key, _Local(data, config))
 
 
 def bench(
@@ -169,6 +181,7 @@ def bench(
     url: Url = None,
     key: Key = None,
     data: Data = None,
+    config: Config = None,
 ) -> None:
     """Measure how fast a server speaks: requests, tokens, times to the first token, gaps, errors.
 
@@ -194,7 +207,7 @@ def bench(
     async def our_engine(spec: str) -> dict[str, object]:
         from gameserver.bench.in_process import EngineTarget
 
-        running = _load(spec, data)
+        running = _Local(data, config).load(spec)
         await running.start()
         try:
             name = f"{running.model_name} in this process"
@@ -224,7 +237,7 @@ def _run(
     model: str | None,
     url: str | None,
     key: str | None,
-    data: Path | None,
+    local: "_Local",
 ) -> None:
     """Do `work` with a server, or with a model in this process."""
 
@@ -238,7 +251,7 @@ def _run(
         from gameserver.local_model import serving
 
         async with (
-            serving(_load(model, data)) as (own_url, own_key),
+            serving(local.load(model)) as (own_url, own_key),
             RemoteModel(own_url, None, own_key) as remote,
         ):
             await work(remote)
@@ -267,13 +280,26 @@ def _guarded(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         _fail(str(error))
 
 
-def _load(spec: str, data: Path | None) -> "AsyncEngine":
-    from engine.config import EngineConfig
-    from gameserver.cli import user_cache_folder
-    from gameserver.local_model import load_engine
+@dataclass(frozen=True, slots=True)
+class _Local:
+    """How a model is loaded into this process."""
 
-    with _err.status("Loading the model"):
-        return load_engine(spec, data or user_cache_folder(), EngineConfig())
+    data: Path | None
+    config: Path | None
+
+    def load(self, spec: str) -> "AsyncEngine":
+        """An engine over the model, not started."""
+        from gameserver.cli import user_cache_folder
+        from gameserver.local_model import load_engine
+        from gameserver.settings import Settings, SettingsError
+
+        try:
+            settings = Settings.load(self.config)
+        except SettingsError as error:
+            _fail(str(error))
+        folder = self.data or (Path(settings.data) if settings.data else user_cache_folder())
+        with _err.status("Loading the model"):
+            return load_engine(spec, folder, settings.engine)
 
 
 def _fields(max_tokens: int, temperature: float, seed: int | None) -> dict[str, Any]:

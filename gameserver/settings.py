@@ -161,8 +161,8 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     #: that holds keys. With neither, everybody who reaches the console port may use the API.
     keys_file: str | None = None
     keys_variable: str | None = None
-    #: Names the model answers to, beside its own.
-    model_names: tuple[str, ...] = ()
+    #: Names the model answers to, beside its own, which may be long.
+    model_names: tuple[str, ...] = ("default",)
     #: Bytes of one request. A context of 128k tokens is about 600 kB of text.
     body_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 1024 * 1024
     #: Seconds in which a body must have arrived.

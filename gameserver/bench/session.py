@@ -76,6 +76,9 @@ async def measure(target: Target, plan: Plan, name: str) -> dict[str, object]:
             )
             done.append(figures(one, replies))
     pace = f"{plan.rate:g} lines/s" if plan.rate else "all at once"
-    out.print(f"[bold]{name}[/], profile {plan.profile}, {plan.tokens} tokens a reply, {pace}")
+    out.print(
+        f"[bold]{name}[/], profile {plan.profile}, {plan.tokens} tokens a reply, {pace}",
+        soft_wrap=True,
+    )
     out.print(table(done))
     return {"target": name, "plan": asdict(plan), "passes": [f.as_json() for f in done]}

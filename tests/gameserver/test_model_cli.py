@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from gameserver.cli import cli
 from gameserver.http.openai.auth import Keys
-from tests.gameserver.http.openai.served import serving
+from tests.gameserver.http.openai.served import noise, serving
 
 BENCH = ("bench", "--profile", "tiny", "--vocab", "250")
 
@@ -124,3 +124,27 @@ async def test_help_explains_every_option() -> None:
         done = await troupe(command, "--help")
         assert done.exit_code == 0
         assert "--help" in done.stdout
+
+
+@pytest.mark.model
+async def test_a_model_in_this_process_needs_no_server(
+    default_model_path: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "exact.yaml").write_text("engine: {numerics: exact}\n")
+    model, config = str(default_model_path), ("--config", str(tmp_path / "exact.yaml"))
+    options = ("--model", model, "--temperature", "0", "--max-tokens", "2")
+    done = await troupe("complete", "The capital of France is", *options, *config)
+    assert (done.exit_code, done.stdout.split()[0]) == (0, "Paris.")
+    measured = await troupe(
+        *BENCH, "--passes", "first", "--tokens", "2", "--engine", model, *config
+    )
+    assert measured.exit_code == 0, measured.output
+    assert "in this process" in measured.stdout
+
+
+async def test_embed_prints_a_line_of_json_for_each_text() -> None:
+    async with serving(noise()) as served:
+        done = await troupe("embed", "a bell", "a cat", "--url", served.url)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [line["text"] for line in lines] == ["a bell", "a cat"]
+        assert all(len(line["embedding"]) == 3 for line in lines)

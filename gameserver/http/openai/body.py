@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from gameserver.http.openai.errors import ApiError, bad_field
 
@@ -28,7 +28,7 @@ async def read_body(request: Request, limit: int, patience_s: float) -> bytes:
 
     Raises:
         ApiError: 415, 413 or 408.
-        ClientDisconnect: the client is gone.
+        starlette.requests.ClientDisconnect: the client is gone.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     # Also what keeps web pages elsewhere out: without our leave they cannot send this type.
@@ -112,6 +112,3 @@ def _children(value: Any) -> Iterator[object]:
         yield from (v for v in value if not isinstance(v, (str, int, float, bool, type(None))))
     elif isinstance(value, msgspec.Struct):
         yield from (getattr(value, name) for name in value.__struct_fields__)
-
-
-__all__ = ["ClientDisconnect", "decode_body", "read_body"]

@@ -100,8 +100,11 @@ class Call:
         """The engine's view of a request.
 
         Raises:
-            ApiError: 400, it wants a priority that is not for it, or too much at once.
+            ApiError: 400, it wants a priority that is not for it, too much at once, or a stream's
+                options without a stream.
         """
+        if fields.stream_options is not None and not fields.stream:
+            raise bad_field("stream_options", "stream_options needs stream to be true")
         choices, settings = fields.n or 1, self.settings
         if len(prompts) * choices > settings.choices:
             raise bad_field(

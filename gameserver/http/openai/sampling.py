@@ -1,8 +1,7 @@
 """From OpenAI's and vLLM's names of parameters to ours."""
 
-from typing import Any
-
 from engine.errors import EngineError
+from engine.grammar import Grammar
 from engine.params import SamplingParams
 from gameserver.http.openai.errors import bad_field, from_engine
 from gameserver.http.openai.schema import ChatRequest, CompletionRequest
@@ -25,16 +24,16 @@ def sampling_params(
     *,
     max_tokens: int,
     logprobs: int | None,
+    grammar: Grammar | None,
     prompt_field: str,
-    **more: Any,
 ) -> SamplingParams:
     """The sampling of each choice of a request.
 
     Args:
         max_tokens: of the reply.
         logprobs: how many to report beside the chosen token's; None reports nothing.
+        grammar: what it must look like.
         prompt_field: to blame when nothing else can be.
-        more: further parameters, by our names.
 
     Raises:
         ApiError: 400, a parameter is out of range.
@@ -51,7 +50,7 @@ def sampling_params(
             bad_words=tuple(fields.bad_words or ()),
             logit_bias=_biases(fields.logit_bias or {}),
             logprobs=logprobs,
-            **more,
+            grammar=grammar,
         )
     except EngineError as error:
         raise from_engine(error, prompt_field) from error

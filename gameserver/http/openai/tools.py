@@ -110,7 +110,7 @@ def described(functions: Sequence[Function]) -> str:
     )
     return (
         f"You may call these functions:\n{listed}\n\nTo call one, reply with nothing but\n"
-        f'{OPEN}\n{{"name": "its name", "arguments": {{...}}}}\n{CLOSE}'
+        f'{OPEN}\n{{"name": <function>, "arguments": {{<parameter>: <value>, ...}}}}\n{CLOSE}'
     )
 
 

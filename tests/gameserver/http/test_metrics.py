@@ -1,12 +1,17 @@
 """What Prometheus is told: well-formed, of few series, and never in a client's words."""
 
+import json
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from openai import NotFoundError
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.errors import InvalidRequest
@@ -16,6 +21,7 @@ from engine.params import SamplingParams
 from gameserver.http.metrics import Metrics
 from tests.gameserver.http.openai.served import Served, serving
 
+DEPLOY = Path(__file__).parents[3] / "deploy"
 NUMBERS = st.floats(0, 1e6)
 
 
@@ -92,7 +98,7 @@ async def test_labels_never_come_from_clients_and_stay_few() -> None:
             await plain.post("/chat/completions", json=fields | {"cache_salt": mark})
             await plain.post("/chat/completions", json=fields | {"model": mark})
             await plain.post("/chat/completions", json=fields | {mark: 1})
-            await plain.post("/completions", json={"prompt": mark * 9000})
+            await plain.post("/completions", json={"prompt": mark * 1500})
             await plain.get(f"/models/{mark}", headers={"authorization": f"Bearer {mark}"})
             await plain.get(f"/{mark}")
             await plain.request(f"X{mark.upper()}", "/models")
@@ -104,10 +110,10 @@ async def test_labels_never_come_from_clients_and_stay_few() -> None:
                 for sample in family.samples
             }
 
-        for number in range(16):
+        for number in range(5):
             await visit(f"first{number}", number)
         few = series()
-        for number in range(30):
+        for number in range(8):
             await visit(f"later{number}", number)
         assert series() == few
         assert not any("first" in value for _, labels in few for _, value in labels)
@@ -119,3 +125,26 @@ def test_a_request_that_never_had_a_slot_tells_nothing() -> None:
     measures = Measures()
     measures.finished(Usage(5, 0, 0, 1.0, None, None, 2.0), 1)
     assert not any(sum(series.buckets.counts) for series in measures.read())
+
+
+async def test_dashboard_and_alerts_name_metrics_that_exist() -> None:
+    async with serving(["Fine."]) as served, served.client() as client:
+        with pytest.raises(NotFoundError):
+            await client.models.retrieve("none")
+        assert served.engine is not None
+        assert served.api is not None
+        with pytest.raises(InvalidRequest):
+            served.engine.submit([], SamplingParams(), on_output=print)
+        await client.completions.create(model="script", prompt="a")
+        await served.at_rest()
+        known = {
+            sample.name for family in page(served).values() for sample in family.samples
+        } | set(page(served))
+    board = json.loads((DEPLOY / "grafana" / "troupe.json").read_text("utf-8"))
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text("utf-8"))
+    expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    expressions += [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+    named = {name for text in expressions for name in re.findall(r"troupe_\w+", text)}
+    assert len(named) > 15
+    # A counter appears with its first event; this one needs a client that leaves.
+    assert named - known <= {"troupe_http_answers_lost_total"}

@@ -59,6 +59,7 @@ async def refused(served: Served, kind: type[openai.APIStatusError], **fields: A
         ("prompt_logprobs", {"extra_body": {"prompt_logprobs": 1}}),
         ("priority", {"extra_body": {"priority": -1}}),
         ("stop[0]", {"stop": [""]}),
+        ("stream_options", {"stream_options": {"include_usage": True}}),
     ],
 )
 async def test_a_field_that_is_wrong_or_not_built_is_named(
@@ -104,6 +105,9 @@ async def test_an_unknown_model_is_404_and_names_the_ones_there_are() -> None:
                 await client.models.retrieve("large")
             reply = await client.chat.completions.create(model="small", messages=HELLO)
             assert reply.model == "small"
+    async with serving(["Fine."]) as served, served.client() as client:
+        reply = await client.chat.completions.create(model="default", messages=HELLO)
+        assert reply.model == "default"
 
 
 async def test_keys_are_asked_for_and_only_hashes_are_kept(tmp_path: Any) -> None:
