@@ -12,6 +12,8 @@ _ACTIVATIONS: dict[str, Literal["silu", "gelu_tanh"]] = {
     "silu": "silu",
     "gelu_pytorch_tanh": "gelu_tanh",
 }
+#: No size of any model comes near; whatever is larger is a mistake, and would take for ever.
+_LARGEST = 1 << 24
 #: Fields without which there is no shape.
 REQUIRED = (
     "vocab_size",
@@ -73,7 +75,7 @@ def read_config(fields: Mapping[str, Any]) -> ModelConfig:
         return _read(fields, family)
     except KeyError as error:
         raise ModelError(f"the model's config.json has no {error.args[0]!r}") from error
-    except (TypeError, ValueError, IndexError) as error:
+    except (TypeError, ValueError, IndexError, ArithmeticError) as error:
         raise ModelError(f"the model's config.json cannot be understood: {error}") from error
 
 
@@ -88,23 +90,23 @@ def _refuse_unsupported(fields: Mapping[str, Any], family: _Family) -> None:
 
 
 def _read(fields: Mapping[str, Any], family: _Family) -> ModelConfig:
-    heads, hidden = int(fields["num_attention_heads"]), int(fields["hidden_size"])
-    layers = int(fields["num_hidden_layers"])
-    head_dim = int(fields.get("head_dim") or hidden // heads)
-    max_len = int(fields["max_position_embeddings"])
+    heads, hidden = _size(fields, "num_attention_heads"), _size(fields, "hidden_size")
+    layers = _size(fields, "num_hidden_layers")
+    head_dim = _size(fields, "head_dim") if fields.get("head_dim") else hidden // heads
+    max_len = _size(fields, "max_position_embeddings")
     rope, local = _rope(fields, family)
     rotated = _rotated(head_dim, rope, family)
     long = rope.get("rope_type") == "longrope"
     unrotated = _unrotated(fields, layers) if family.windows == "unrotated" else ()
     gemma2 = family.gemma == 2
     return ModelConfig(
-        vocab_size=int(fields["vocab_size"]),
+        vocab_size=_size(fields, "vocab_size"),
         hidden=hidden,
         layers=layers,
         heads=heads,
         kv_heads=int(fields.get("num_key_value_heads") or heads),
         head_dim=head_dim,
-        ffn=int(fields["intermediate_size"]),
+        ffn=_size(fields, "intermediate_size"),
         norm_eps=float(fields["rms_norm_eps"]),
         max_len=max_len,
         rope_frequencies=rope_frequencies(rotated, rope),
@@ -124,6 +126,13 @@ def _read(fields: Mapping[str, Any], family: _Family) -> ModelConfig:
     )
 
 
+def _size(fields: Mapping[str, Any], name: str) -> int:
+    size = int(fields[name])
+    if not 0 < size <= _LARGEST:
+        raise ModelError(f"the model's {name} is {size}, it must be 1 to {_LARGEST}")
+    return size
+
+
 def _activation(fields: Mapping[str, Any], family: _Family) -> Literal["silu", "gelu_tanh"]:
     default = "gelu_pytorch_tanh" if family.gemma else "silu"
     name = fields.get("hidden_activation") or fields.get("hidden_act") or default
@@ -138,17 +147,16 @@ def _rope(
     fields: Mapping[str, Any], family: _Family
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """How positions rotate keys, and how in layers with a window if differently."""
-    found = dict(fields.get("rope_parameters") or {})
+    found = _table(fields, "rope_parameters")
     theta = fields.get("rope_theta", family.theta)
     local: dict[str, Any] | None = None
     if "full_attention" in found:  # one for each type of layer
-        found, local = dict(found["full_attention"] or {}), found.get("sliding_attention")
-    elif family.gemma == 3:
-        local = {}
+        local = _table(found, "sliding_attention") or None
+        found = _table(found, "full_attention")
     if family.gemma == 3:
         local = {"rope_theta": fields.get("rope_local_base_freq", 10000.0), **(local or {})}
     if not found:
-        found = dict(fields.get("rope_scaling") or {})
+        found = _table(fields, "rope_scaling")
     rope = {"rope_theta": theta, **found}
     kind = rope.get("rope_type") or rope.get("type") or "default"
     if family.partial and kind in ("su", "yarn"):  # earlier names of what Phi-3 does
@@ -162,12 +170,25 @@ def _rope(
     return rope, local
 
 
+def _table(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A field that holds fields of its own; empty where there is none."""
+    found = fields.get(name) or {}
+    if not isinstance(found, dict):
+        raise ModelError(f"the model's config.json has {found!r} as {name!r}, not a table")
+    return dict(found)
+
+
 def _rotated(head_dim: int, rope: Mapping[str, Any], family: _Family) -> int:
     """Dimensions of a head that rotate."""
     part = float(rope.get("partial_rotary_factor") or 1.0)
     if part != 1 and not family.partial:
         raise ModelError(f"partial_rotary_factor {part} is supported for phi3 models only")
-    return int(head_dim * part)
+    rotated = int(head_dim * part)
+    if not 0 < rotated <= head_dim:
+        raise ModelError(
+            f"rotary embedding of {rotated} of {head_dim} head dimensions is impossible"
+        )
+    return rotated
 
 
 def _unrotated(fields: Mapping[str, Any], layers: int) -> tuple[int, ...]:
