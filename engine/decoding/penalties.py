@@ -1,6 +1,6 @@
 """What changes a row of logits before a token is drawn from it."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -31,7 +31,10 @@ class LogitChanges:
         self._params = params
         self._eos = np.array(sorted(eos_ids), dtype=np.int64)
         self._bad_words = tuple(bad_words)
-        self._output: list[int] = []
+        self._count = 0
+        # What a bad word may have begun with; a reply may go on for ever.
+        longest = max((len(word) for word in self._bad_words), default=1)
+        self._latest: deque[int] = deque(maxlen=max(1, longest - 1))
         self._counts: Counter[int] = Counter()
         self._seen = set(prompt_ids) if params.repetition_penalty != 1 else set()
 
@@ -49,7 +52,8 @@ class LogitChanges:
 
     def push(self, token: int) -> None:
         """Take note of the next output token."""
-        self._output.append(token)
+        self._count += 1
+        self._latest.append(token)
         self._counts[token] += 1
         self._seen.add(token)
 
@@ -67,12 +71,10 @@ class LogitChanges:
             row[tokens] -= params.presence_penalty + params.frequency_penalty * counts
         for token, bias in params.logit_bias.items():
             row[token] += bias
-        if len(self._output) < params.min_tokens:
+        if self._count < params.min_tokens:
             row[self._eos] = -np.inf
+        latest = tuple(self._latest)
         for word in self._bad_words:
             before = len(word) - 1
-            if (
-                len(self._output) >= before
-                and tuple(self._output[-before:] if before else ()) == (word[:-1])
-            ):
+            if before <= len(latest) and word[:-1] == latest[len(latest) - before :]:
                 row[word[-1]] = -np.inf
