@@ -31,7 +31,7 @@ from tests.engine.speech import byte_tokenizer, make_noisy, say
         ({"max_num_seqs": 999}, {"max_num_seqs": 999, "max_num_batched_tokens": 1031}),
         (
             {"max_num_batched_tokens": 20},
-            {"max_num_batched_tokens": 20, "min_prefill_tokens": 8},
+            {"max_num_batched_tokens": 20, "min_prefill_tokens": 4},
         ),
         (
             {

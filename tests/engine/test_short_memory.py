@@ -85,6 +85,7 @@ def test_a_pool_that_is_too_small_or_too_large_names_bytes_and_setting(
 ) -> None:
     class Decoder:
         kv_dtype = torch.float32
+        block_multiple = 1
 
         def __getattr__(self, name: str) -> object:
             return None
