@@ -2,18 +2,21 @@
 #
 #   ARGS="..."        passed on: make serve ARGS="--port 9000", make test ARGS="-k readyz"
 #   PYTHON=python3.12 which Python builds .venv (3.11 or newer)
+#   LLAMA_SERVER=FILE VLLM_PYTHON=FILE  rivals for make bench-cpu (see benchmarks/rivals/README.md)
 #   TORCH_INDEX=URL   a package index that holds CPU builds of PyTorch (see README, "Installing")
 
 PYTHON ?= python3
 ARGS ?=
 TORCH_INDEX ?=
+LLAMA_SERVER ?=
+VLLM_PYTHON ?=
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 # The tests look for the model here too, so that it is fetched once per checkout.
 DATA := .cache/troupe
 TORCH := $(shell grep '^torch==' requirements.lock)
 
-.PHONY: help install serve test lint format clean soak
+.PHONY: help install serve test lint format clean soak bench-cpu
 .DEFAULT_GOAL := help
 
 help:
@@ -21,6 +24,7 @@ help:
 	@echo "make install   the set-up alone: a virtual environment in $(VENV)"
 	@echo "make test      format, lint, types, import directions, tests"
 	@echo "make soak      100,000 requests in a row, and 100,000 registered NPCs: nothing may grow"
+	@echo "make bench-cpu  speed and accuracy on this CPU, into benchmarks/results/cpu.md; about 20 minutes"
 	@echo "make format    let ruff lay out the code"
 	@echo "make clean     remove $(VENV)"
 
@@ -43,6 +47,11 @@ soak: $(VENV)/.installed-test
 	$(VENV)/bin/python -m benchmarks.soak $(ARGS)
 	$(VENV)/bin/python -m benchmarks.soak --policy fair $(ARGS)
 	$(VENV)/bin/python -m benchmarks.crowd
+
+bench-cpu: $(VENV)/.installed-test
+	$(VENV)/bin/python -m benchmarks.cpu --data $(DATA) $(if $(LLAMA_SERVER),--llama-server $(LLAMA_SERVER)) \
+	  $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON)) $(ARGS)
+	$(VENV)/bin/python -m benchmarks.accuracy --data $(DATA)
 
 format: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check --fix .
