@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -10,6 +11,10 @@ from engine.errors import InvalidRequest
 from engine.options import EngineOptions
 from engine.params import SamplingParams
 from tests.engine.speech import byte_tokenizer, make_noisy, say
+
+USUAL = EngineConfig(
+    max_num_seqs=12, reserved_slots=2, max_num_batched_tokens=512, min_prefill_tokens=32
+)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +52,8 @@ from tests.engine.speech import byte_tokenizer, make_noisy, say
     ],
 )
 def test_names_change_what_they_name(options: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert EngineOptions(**options).applied_to(EngineConfig()) == EngineConfig(**expected)
+    changed = EngineOptions(**options).applied_to(USUAL)
+    assert changed == msgspec.structs.replace(USUAL, **expected)
 
 
 def test_what_is_not_named_stays() -> None:
@@ -79,7 +85,7 @@ def test_what_is_not_named_stays() -> None:
 )
 def test_what_cannot_be_is_refused_by_name(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidRequest, match=problem):
-        EngineOptions(**options).applied_to(EngineConfig())
+        EngineOptions(**options).applied_to(USUAL)
 
 
 def test_an_engines_seed_makes_requests_without_one_repeat() -> None:
