@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import NotFoundError
 from prometheus_client.parser import text_string_to_metric_families
@@ -41,6 +41,7 @@ def count(family: Any, **labels: str) -> float:
     )
 
 
+@settings(deadline=None)
 @given(st.lists(NUMBERS), st.sampled_from([(0.5,), WAIT_BOUNDS]))
 def test_a_histogram_counts_each_value_once_in_its_bucket(
     values: list[float], bounds: tuple[float, ...]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import jsonschema
 import openai
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -237,6 +237,7 @@ _ARGUMENTS = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(_ARGUMENTS, min_size=1, max_size=3), st.randoms(use_true_random=False))
 def test_calls_are_found_however_the_text_is_cut(calls: list[Any], chance: Any) -> None:
     text = "\n".join(
@@ -257,6 +258,7 @@ def test_calls_are_found_however_the_text_is_cut(calls: list[Any], chance: Any) 
     assert [json.loads(arguments) for _, arguments in found] == calls
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30).filter(lambda t: not t.startswith("<tool_call>")))
 def test_text_passes_through_unchanged_however_it_is_cut(text: str) -> None:
     parser = CallParser()
