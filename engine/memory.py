@@ -33,7 +33,7 @@ class Memory:
         """Blocks that a request lacks: its own, and those of prefix nodes that are not there."""
         absent = [node for node in request.chain if not node.resident]
         blocks_for = self.pool.blocks_for
-        return blocks_for(request.own_limit) + sum(blocks_for(node.length) for node in absent)
+        return blocks_for(self.room(request)) + sum(blocks_for(node.length) for node in absent)
 
     def claim(self, request: Request) -> None:
         """Keep the request's prefix nodes from being evicted. Idempotent."""

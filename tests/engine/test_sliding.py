@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize
 
 from engine.config import EngineConfig
-from engine.errors import ContextExceeded
+from engine.errors import ContextExceeded, NoRoom
 from engine.params import SamplingParams
 from engine.request import Request
 from engine.sliding import Sliding
@@ -151,6 +151,15 @@ def test_a_prefix_that_leaves_no_room_for_the_window_is_refused() -> None:
         engine.submit([1], for_ever(1000), prefix=scene)
     assert (refused.value.limit, refused.value.actual) == (50, 54)
     engine.submit([1], for_ever(19), prefix=scene)
+
+
+def test_a_refusal_names_the_room_and_not_the_length() -> None:
+    engine, _, clock = make_engine(blocks=10, **WINDOW)
+    engine.warm(engine.create_prefix(SCENE), lambda error: None)  # 8 blocks
+    finish(engine, clock)
+    with pytest.raises(NoRoom) as refused:
+        engine.submit([1], for_ever(1000))
+    assert (refused.value.required, refused.value.available) == (6, 2), "in blocks"
 
 
 def test_noise_does_not_come_again_with_the_positions() -> None:
