@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 NativeNumerics = Literal["bf16", "fast", "int4"]
 #: How weights of the layers are kept. The head stays in 8 bits at least: it errs for all layers.
 _FORMS: dict[NativeNumerics, int] = {"bf16": HALVES, "fast": BYTES, "int4": NIBBLES}
+#: Threads unless a number is asked for: this many read weights as fast as memory gives them, and
+#: more of them meet more often.
+_MOST_THREADS = 16
 #: What a model may have beyond a Llama.
 _EXTRAS = {"rope_scale", "unrotated_layers", "embedding_scale", "score_scale", "windows"}
 
@@ -57,7 +60,7 @@ class NativeDecoder:
         self, config: ModelConfig, weights: Weights, *, form: int, threads: int | None = None
     ) -> None:
         self.config = config
-        self.threads = threads or torch.get_num_threads()
+        self.threads = threads or min(torch.get_num_threads(), _MOST_THREADS)
         self._weights = weights
         score_scale = config.head_dim**-0.5 if config.score_scale is None else config.score_scale
         self._shape = Shape(
