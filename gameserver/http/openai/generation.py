@@ -129,6 +129,8 @@ class Generation:
         self._outputs.put_nowait((index, output))
 
     def _check(self, index: int, output: RequestOutput) -> None:
+        if output.refusal is not None:
+            raise from_engine(output.refusal, self._order.prompt_field)
         if output.finish == "failed":
             raise ApiError(500, output.error or "the engine failed", code="engine_failed")
         if output.finish == "cancelled":  # not by us: we do not listen any more by then

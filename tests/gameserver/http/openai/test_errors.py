@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
+from engine.errors import NoRoom
+from engine.outputs import RequestOutput
 from gameserver.http.openai.auth import Keys, key_line, new_key
 from gameserver.settings import SettingsError
 from tests.gameserver.http.openai.served import Served, serving
@@ -171,6 +174,27 @@ async def test_a_full_queue_is_429_with_a_time_to_come_again() -> None:
         for stream in streams:
             await stream.close()
         assert (await served.at_rest())["blocks_held"] == 0
+
+
+async def test_a_lack_of_memory_that_shows_later_is_429_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def submit(prompt: Any, params: Any, *, on_output: Any, **rest: Any) -> Any:
+        error = NoRoom(10, 5)
+        on_output(RequestOutput(-1, "", (), "failed", error=str(error), refusal=error))
+        return SimpleNamespace(id=-1)
+
+    async with serving(["Fine."]) as served:
+        monkeypatch.setattr(served.engine, "submit", submit)
+        error = await refused(served, openai.RateLimitError)
+        assert error.response.headers["retry-after"] == "2"
+        async with served.client() as client:
+            stream = await client.chat.completions.create(
+                model="script", messages=HELLO, stream=True
+            )
+            with pytest.raises(openai.APIError, match="KV cache"):
+                async for _ in stream:
+                    pass
 
 
 async def test_a_node_that_starts_or_ends_is_503_with_a_time_to_come_again() -> None:
