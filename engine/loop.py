@@ -385,9 +385,14 @@ class Engine:
         request = share.owner
         if not isinstance(request, Request) or request.pooling is None or not request.is_read:
             return
-        if request.state is not State.FINISHED:
+        if request.state is State.FINISHED:
+            return
+        try:
             vector = request.pooling.vector()
-            self._end(request, "stop", last=RequestOutput(request.id, "", (), embedding=vector))
+        except Exception as error:  # also what only shows when a device is waited for
+            self._end(request, "failed", str(error))
+            return
+        self._end(request, "stop", last=RequestOutput(request.id, "", (), embedding=vector))
 
     def _end(
         self,

@@ -42,8 +42,13 @@ class Pooling:
         self._rows += len(states)
 
     def vector(self) -> Vector:
-        """The vector, float32 [hidden]; waits for the device."""
-        assert self._sum is not None, "the model gave no hidden states"
+        """The vector, float32 [hidden]; waits for the device.
+
+        Raises:
+            InvalidRequest: the model gave no states, as scripted ones do.
+        """
+        if self._sum is None:
+            raise InvalidRequest("this model has no hidden states to make embeddings of")
         pooled = (self._sum / self._rows).cpu().numpy()
         if self._normalize:
             pooled = pooled / max(float(np.linalg.norm(pooled)), 1e-12)

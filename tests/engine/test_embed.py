@@ -247,6 +247,17 @@ def test_a_text_never_slides() -> None:
         engine.embed(range(91), Pooling())
 
 
+def test_a_model_without_states_refuses_that_text_alone() -> None:
+    engine, _, clock = make_engine()
+    text = engine.embed([1, 2, 3], Pooling())
+    reply = engine.submit([1, 2, 3], SamplingParams(max_tokens=5, temperature=0, ignore_eos=True))
+    ends = {output.request_id: output for output in finish(engine, clock) if output.finish}
+    assert ends[text.id].finish == "failed"
+    assert "no hidden states" in str(ends[text.id].error)
+    assert ends[reply.id].finish == "length"
+    engine.check()
+
+
 def test_a_failed_step_is_told() -> None:
     engine, runner, _ = make_engine()
     engine.embed([1, 2], Pooling())
