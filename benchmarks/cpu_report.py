@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from benchmarks.cpu_plot import bars
 from benchmarks.measuring import Sample, read_samples
 
 BEGIN, END = (
@@ -260,6 +261,17 @@ def accuracy_table(results: Results) -> str:
     return table([*head, "mean divergence, nats", "tokens"], rows)
 
 
+def picture(results: Results) -> str:
+    """Tokens per second of 16 at once, as bars; "" if nothing was measured."""
+    groups: dict[str, dict[str, float]] = {}
+    for title, measure in (("cold", "cold"), ("again, warm", "warm"), ("new lines", "lines")):
+        columns = [c for c in results.columns("cpu", measure) if is_rival(c) or c in OURS]
+        found = {c: results.figure(c, "cpu", measure, "tok_s") for c in columns}
+        if figures := {column: figure.median for column, figure in found.items() if figure}:
+            groups[f"16 at once, {title}: tokens per second"] = figures
+    return bars(groups, frozenset(OURS)) if groups else ""
+
+
 def header(results: Results) -> str:
     """What was measured where, when, with what."""
     samples = results.all_chosen()
@@ -302,7 +314,13 @@ def write_report(samples: Path) -> Path:
     old = page.read_text() if page.exists() else f"# Two CPU cores\n\n{BEGIN}\n{END}\n"
     before, _, rest = old.partition(BEGIN)
     _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n\n{render(read_samples(samples))}\n\n{END}{after}")
+    measured = read_samples(samples)
+    text = render(measured)
+    if drawn := picture(Results(measured)):
+        plot = samples.with_suffix(".svg")
+        plot.write_text(drawn)
+        text = f"{text}\n\n![Tokens per second of every column]({plot.name})"
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
     return page
 
 

@@ -51,7 +51,7 @@ class Setting:
     parking: bool = True
 
 
-class ReadsApart:
+class ReadsApart(HostDecoder):
     """A decoder that is not told which context its sequences have in common.
 
     Their blocks are still the same ones, but are read again for each sequence.
@@ -69,6 +69,10 @@ class ReadsApart:
             for share in sequences
         ]
         return self._decoder.compute(apart, cache)
+
+    def parts(self) -> dict[str, float]:
+        """See `engine.runner.HostDecoder.parts`."""
+        return self._decoder.parts()
 
 
 class Stage:

@@ -1,11 +1,15 @@
 """The tables of results/cpu.md say what the samples say, and nothing where there are none."""
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks.cpu_plot import bars
 from benchmarks.cpu_report import BEGIN, END, TARGETS, Results, number, render, write_report
 from benchmarks.measuring import Sample, read_samples
+
+OURS = frozenset({"ours"})
 
 
 def sample(
@@ -82,3 +86,11 @@ def test_what_people_wrote_on_the_page_stays(tmp_path: Path) -> None:
     assert text.endswith("\n\n## Why\n\nAfter.\n")
     assert "stale" not in text and "400" in text
     assert write_report(samples).read_text() == text
+
+
+def test_bars_are_as_long_as_their_figures_and_names_are_escaped() -> None:
+    drawn = ElementTree.fromstring(bars({"a < b": {"ours": 50.0, "theirs & more": 100.0}}, OURS))
+    rects = [x for x in drawn.iter() if x.tag.endswith("rect") and x.get("x")]
+    widths = [float(x.get("width", "")) for x in rects]
+    assert widths[1] == pytest.approx(2 * widths[0])
+    assert rects[0].get("fill") != rects[1].get("fill")

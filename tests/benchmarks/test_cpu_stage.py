@@ -53,6 +53,8 @@ def test_nodes_are_computed_once_or_by_every_player(model: LoadedModel) -> None:
     lines, out = build("tiny", vocab=VOCAB), 4
     shared = burst(Stage(model, Setting("exact"), CONFIG), lines, out)
     assert shared["prefill_computed"] == distinct("tiny")
+    apart = burst(Stage(model, Setting("exact", reads="apart"), CONFIG), lines, out)
+    assert apart["prefill_computed"] == distinct("tiny")
     own = burst(Stage(model, Setting("exact", nodes="own"), CONFIG), lines, out)
     assert own["prefill_computed"] == sum(len(line.prompt) for line in lines)
 
