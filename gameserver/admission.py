@@ -91,6 +91,10 @@ class Admission:
             self._says[player] = TokenBucket(limits.says_per_s, limits.says_burst)
         return self._says[player]
 
+    def has_room(self, player: str) -> bool:
+        """Whether a player may have one more session."""
+        return self._players[player] < self._limits.sessions_per_player
+
     def leave(self, player: str, address: str) -> None:
         """A session that `enter` counted is over."""
         self.sessions -= 1

@@ -1,7 +1,7 @@
 """One answer of an NPC, from what it answers to how it ends."""
 
 import time
-from collections.abc import Container
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -52,9 +52,11 @@ class Cue:
         """Whether a player is among those who hear the answer."""
         return self.hearers is None or player in self.hearers
 
-    def is_heard_in(self, present: Container["Session"]) -> bool:
-        """Whether anybody who is present would hear the answer; the scene is not empty."""
-        return self.listeners is None or any(session in present for session in self.listeners)
+    def is_heard_by(self, sessions: Collection["Session"]) -> bool:
+        """Whether any of these members of the scene hears the answer."""
+        if self.listeners is None:
+            return bool(sessions)
+        return any(session in sessions for session in self.listeners)
 
 
 @dataclass(frozen=True, slots=True)

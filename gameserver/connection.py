@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import secrets
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -10,19 +9,22 @@ from typing import Any
 import structlog
 from websockets.exceptions import ConnectionClosed
 
-from gameserver.admission import Admission, Offences, TokenBucket, rate_limited
+from gameserver.admission import Offences, TokenBucket, rate_limited
 from gameserver.commands import Identify, read
 from gameserver.guards import GuardedConnection
 from gameserver.inbound import Message, parse
 from gameserver.messages import Hello, Reconnect, Version, Welcome
 from gameserver.outbox import Outbox
-from gameserver.protocol import FEATURES, MAJOR, MINOR, Close, Code, Refusal, encode, now_ms
+from gameserver.protocol import MAJOR, MINOR, Close, Code, Refusal, encode, now_ms
 from gameserver.session import Session
+from gameserver.sessions import Sessions
 from gameserver.settings import Settings
 from gameserver.tally import Tally
 from gameserver.wording import clean_name
 from gameserver.world import World
 
+#: Closes of ours after which the client may go on with its session.
+_RESUMABLE = frozenset({Close.WRONG_FRAME, Close.RATE_LIMITED, Close.HEARTBEAT_LOST, Close.STALLED})
 #: Lost without a close frame, and what the library closes with by itself.
 _LIBRARY_CODES = frozenset({1002, 1006, 1007, 1009})
 
@@ -34,13 +36,14 @@ class House:
     """What all connections share.
 
     Attributes:
-        limits: as announced to clients.
+        limits, features: as announced to clients.
     """
 
     settings: Settings
     world: World
-    admission: Admission
+    sessions: Sessions
     limits: dict[str, Any]
+    features: tuple[str, ...]
     tally: Tally
 
 
@@ -52,7 +55,6 @@ class Connection:
         self._house = house
         self._settings = house.settings
         self._address = str(socket.remote_address[0]) if socket.remote_address else ""
-        self._began = time.monotonic()
         self._session: Session | None = None
         self._closing: asyncio.Task[None] | None = None
         self._identified_twice = False
@@ -79,7 +81,7 @@ class Connection:
             self._count_close()
         finally:
             patience.cancel()
-            self._end_session()
+            self._part(keep=self._socket.close_code != Close.NORMAL)
             if self._closing is not None:
                 await self._closing
 
@@ -137,7 +139,8 @@ class Connection:
     ) -> tuple[bytes, Refusal | None]:
         """Carry a message out. Returns its answer, and what that refuses; raises `Refusal` too."""
         if self._session is None:
-            return self._identify(message), None
+            self._identify(message)
+            return b"", None
         if message.t == "identify":
             raise self._second_identify()
         if message.t == "bye":
@@ -159,44 +162,60 @@ class Connection:
             self._house.tally.count(f"errors_{refusal.code}")
             self._outbox.tell(answer)
 
-    def _identify(self, message: Message) -> bytes:
-        """Begin the session: `welcome`. Raises `Refusal`."""
+    def _identify(self, message: Message) -> None:
+        """Let a client in, or raise `Refusal`."""
         if message.t != "identify":
             raise Refusal(Code.NOT_IDENTIFIED, "identify first")
         wish = read(message)
         assert isinstance(wish, Identify)
         if wish.proto is not None and wish.proto.major != MAJOR:
             raise Refusal(Code.VERSION, f"this server speaks version {MAJOR}", close=Close.VERSION)
-        missing = sorted(set(wish.need or ()) - set(FEATURES))
+        missing = sorted(set(wish.need or ()) - set(self._house.features))
         if missing:
             named = ", ".join(missing)[:200]
             raise Refusal(Code.VERSION, f"this server has no {named}", close=Close.VERSION)
         if wish.auth is not None and wish.auth.kind not in (None, "none"):
             raise Refusal(Code.AUTH_FAILED, "this server knows no keys", close=Close.AUTH_FAILED)
+        self._enter(wish, message.id)
+
+    def _enter(self, wish: Identify, re: int | None) -> None:
+        """Take the client's session up, or begin a new one, and tell: `welcome`."""
+        sessions, resume, miss = self._house.sessions, wish.resume, None
         name = clean_name(wish.name or wish.player, self._settings.limits.name_chars)
-        says = self._house.admission.enter(wish.player, self._address)
-        self._session = Session(
-            wish.player,
-            name,
-            self._outbox,
-            self._house.world,
-            self._settings,
-            says,
-            self._house.tally,
-        )
-        self._house.tally.count("sessions_begun")
+        if resume is not None:
+            miss = sessions.objection(wish.player, resume)
+        resumed = resume is not None and miss is None
+        if resume is not None and resumed:
+            session = sessions.resume(resume.session, self._outbox, self._replaced)
+        else:
+            session = sessions.begin(
+                wish.player,
+                name,
+                self._address,
+                self._outbox,
+                self._replaced,
+                make_room=resume is None,
+            )
+        self._session = session
         welcome = Welcome(
-            session=self._session.id,
-            resume_token=secrets.token_urlsafe(32),
-            resume_ms=0,
-            caps=sorted(set(wish.caps or ()) & set(FEATURES)),
+            session=session.id,
+            resume_token=sessions.new_token(session),
+            resume_ms=sessions.resume_ms,
+            caps=sorted(set(wish.caps or ()) & set(self._house.features)),
             limits=self._house.limits,
             player=wish.player,
             scenes=self._house.world.titles(),
-            resumed=False,
-            resume_miss="this server keeps no sessions" if wish.resume is not None else None,
+            resumed=resumed,
+            resume_miss=miss,
         )
-        return encode("welcome", welcome, re=message.id)
+        self._outbox.tell(encode("welcome", welcome, re=re))
+        if resume is not None and resumed:
+            session.recover(resume)
+
+    def _replaced(self) -> None:
+        """Another connection has taken the session over."""
+        self._session = None
+        self.fail(Refusal(Code.REPLACED, "the session goes on elsewhere", close=Close.REPLACED))
 
     def _second_identify(self) -> Refusal:
         close = Close.BAD_MESSAGES if self._identified_twice else None
@@ -211,7 +230,7 @@ class Connection:
             hb_ms=int(guards.heartbeat_s * 1000),
             identify_timeout_ms=int(guards.identify_timeout_s * 1000),
             limits=self._house.limits,
-            features=FEATURES,
+            features=self._house.features,
             now=now_ms(),
         )
         return encode("hello", hello)
@@ -230,7 +249,7 @@ class Connection:
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._finish(code, linger_s))
             self._house.tally.count(f"closes_{code.value}")
-            self._end_session()
+            self._part(keep=code in _RESUMABLE)
 
     def _count_close(self) -> None:
         """Count a close that was not ours, by the code that the library or the network gave."""
@@ -245,12 +264,8 @@ class Connection:
         await asyncio.sleep(linger_s)
         await self._socket.close(code)
 
-    def _end_session(self) -> None:
+    def _part(self, *, keep: bool) -> None:
+        """Let go of the session: it ends, or waits for its player."""
         session, self._session = self._session, None
-        if session is None:
-            return
-        session.end()
-        self._house.admission.leave(session.player, self._address)
-        self._house.tally.count("sessions_ended")
-        seconds = round(time.monotonic() - self._began, 3)
-        _log.info("session ended", session=session.id, seconds=seconds)
+        if session is not None:
+            (self._house.sessions.lose if keep else self._house.sessions.end)(session)

@@ -1,8 +1,9 @@
 """Who may make one NPC speak: lines in order of arrival, one turn at a time."""
 
+import asyncio
 import re
 from collections import OrderedDict, deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -67,6 +68,7 @@ class Floor:
         self._on_prompt = on_prompt
         self._attention: str | None = None
         self._queue: deque[Cue] = deque()
+        self._orphaned: asyncio.TimerHandle | None = None
         self._finished: OrderedDict[str, Spoken] = OrderedDict()
 
     @property
@@ -91,7 +93,7 @@ class Floor:
         if self.answer is not None:
             announce()
             self._queue.append(cue)
-            return len(self._queue)
+            return sum(not waiting.session.away for waiting in self._queue)
         answer = self._prepare(cue)
         self._begin(answer)
         announce()
@@ -108,7 +110,7 @@ class Floor:
     def greet(self, cue: Cue) -> None:
         """Speak a greeting, after what is being said and what waits already."""
         self._queue.append(cue)
-        self._next()
+        self.go_on()
 
     def interrupt(self, mode: Mode, heard: int) -> None:
         """Stop the turn being spoken; `heard` of its chunks reached the one who interrupts."""
@@ -140,12 +142,23 @@ class Floor:
             self.dialogue.amend(turn, "".join(spoken.chunks[:heard]), heard)
         return True
 
-    def withdraw(self, session: "Session", present: Container["Session"]) -> None:
+    def withdraw(self, session: "Session", members: Collection["Session"]) -> None:
         """A session has left: its lines are dropped, and what nobody hears any more is stopped."""
         self._queue = deque(cue for cue in self._queue if cue.session is not session)
         answer = self.answer
-        if answer is not None and not (present and answer.cue.is_heard_in(present)):
+        if answer is not None and not answer.cue.is_heard_by(members):
             self._stop(answer, Ending("cancelled", "hang_up", 0))
+
+    def attend(self, connected: Collection["Session"]) -> None:
+        """Others are connected than before: a turn that none of them hears soon ends."""
+        answer = self.answer
+        if answer is None:
+            return
+        if answer.cue.is_heard_by(connected):
+            self._adopt_orphan()
+        elif self._orphaned is None:
+            loop = asyncio.get_running_loop()
+            self._orphaned = loop.call_later(self._flow.orphan_s, self._abandon_orphan, answer)
 
     @property
     def quiet(self) -> bool:
@@ -206,9 +219,10 @@ class Floor:
         self._tally.count("turns_started")
         self._show("busy" if private else "thinking", None if private else cue.session.player)
 
-    def _next(self) -> None:
-        while self.answer is None and self._queue:
-            answer = self._prepare(self._queue.popleft())
+    def go_on(self) -> None:
+        """Answer what waits. Lines of players without a connection wait until they are back."""
+        while self.answer is None and (cue := self._take()) is not None:
+            answer = self._prepare(cue)
             if answer.cue.greeting and not self.gone:
                 self._open(answer)
                 answer.turn.append(answer.cue.greeting)
@@ -227,6 +241,22 @@ class Floor:
         if self.answer is None:
             self._show("idle", None)
 
+    def _take(self) -> Cue | None:
+        """The next line to answer."""
+        cue = next((cue for cue in self._queue if not cue.session.away), None)
+        if cue is not None:
+            self._queue.remove(cue)
+        return cue
+
+    def _abandon_orphan(self, answer: Answer) -> None:
+        self._orphaned = None
+        self._stop(answer, Ending("abandoned", "orphaned", len(answer.turn.chunks)))
+
+    def _adopt_orphan(self) -> None:
+        if self._orphaned is not None:
+            self._orphaned.cancel()
+            self._orphaned = None
+
     def _on_output(self, answer: Answer, output: RequestOutput) -> None:
         if self.answer is not answer:
             return  # abandoned
@@ -236,7 +266,7 @@ class Floor:
             if output.finish == "stop" and answer.ending is None and not answer.turn.chunks:
                 self._speak(answer, "")  # the model had nothing to add to the prefill
             self._close(answer, answer.ending or natural_ending(answer, output), output.usage)
-            self._next()
+            self.go_on()
 
     def _speak(self, answer: Answer, text: str) -> None:
         turn = answer.turn
@@ -261,6 +291,7 @@ class Floor:
             self._cancel(answer.ticket)
 
     def _close(self, answer: Answer, ending: Ending, usage: Usage | None) -> None:
+        self._adopt_orphan()
         turn = answer.turn
         turn.publish()
         charges = bill(answer, usage)

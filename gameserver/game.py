@@ -14,11 +14,11 @@ import msgspec
 from websockets.asyncio.server import Server, ServerConnection, serve
 
 from engine.api import Ticket
-from gameserver.admission import Admission
 from gameserver.connection import Connection, House
 from gameserver.guards import GuardedConnection, Handshakes
 from gameserver.handshake import Doorman
-from gameserver.protocol import SUBPROTOCOL
+from gameserver.protocol import FEATURES, SUBPROTOCOL
+from gameserver.sessions import Sessions
 from gameserver.settings import Settings
 from gameserver.tally import Tally
 from gameserver.world import World
@@ -61,8 +61,10 @@ class GameServer:
             cancel=cast.engine.cancel,
             on_prompt=self._keep_prompt if inspect else None,
         )
+        self._sessions = Sessions(self._world, settings, self._tally)
+        features = tuple(f for f in FEATURES if f != "resume" or self._sessions.resume_ms)
         self._house = House(
-            settings, self._world, Admission(settings), _announced(settings), self._tally
+            settings, self._world, self._sessions, _announced(settings), features, self._tally
         )
         self._connections: set[Connection] = set()
         self._server: Server | None = None
@@ -125,6 +127,7 @@ class GameServer:
                 for connection in self._connections
             )
         )
+        self._sessions.close()
 
     async def close(self) -> None:
         """Drain, and stop. Idempotent."""
@@ -140,9 +143,9 @@ class GameServer:
         return {
             **self._tally.gauges(),
             **self._world.gauges(),
+            **self._sessions.gauges(),
             "connections": len(self._connections),
             "handshakes": len(self._handshakes),
-            "sessions": self._house.admission.sessions,
         }
 
     async def _serve(self, socket: ServerConnection) -> None:

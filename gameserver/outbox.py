@@ -2,12 +2,12 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from gameserver.admission import Offences
-from gameserver.messages import Gap
-from gameserver.protocol import Close
+from gameserver.messages import Ack, Gap
+from gameserver.protocol import Close, encode
 from gameserver.settings import Settings
 from gameserver.streams import Latest, Stream
 from gameserver.tally import Tally
@@ -37,21 +37,26 @@ class Feed:
         s: the last event that was sent.
         interest: message types wanted; None is all.
         snapshot: makes the message that stands in for events which are gone.
+        live: the turns being spoken.
+        outdated: whether events alone do not show what has changed.
     """
 
-    __slots__ = ("interest", "s", "snapshot", "stream")
+    __slots__ = ("interest", "live", "outdated", "s", "snapshot", "stream")
 
     def __init__(
         self,
         stream: Stream,
         s: int,
-        snapshot: Callable[[Gap], bytes],
+        snapshot: Callable[[Gap | None], bytes],
+        live: Callable[[], Iterable[Turn]],
         interest: frozenset[str] | None,
     ) -> None:
         self.stream = stream
         self.s = s
         self.snapshot = snapshot
+        self.live = live
         self.interest = interest
+        self.outdated = False
 
     def wants(self, t: str) -> bool:
         """Whether messages of this type are to be sent."""
@@ -86,13 +91,15 @@ class Outbox:
         delta_s: shortest time between deltas of a turn that the client asked for.
     """
 
-    def __init__(self, wire: Wire, settings: Settings, tally: Tally) -> None:
+    def __init__(self, wire: Wire | None, settings: Settings, tally: Tally) -> None:
+        """Without a wire it keeps the place of a client that has lost its connection."""
         self.delta_s = 0.0
         self._wire = wire
         self._tally = tally
         self._loop = asyncio.get_running_loop()
         self._limit = settings.guards.outbound_messages
         self._gaps = Offences(settings.guards.snapshots_per_minute, 60.0)
+        self._owed: deque[Sequence[bytes]] = deque()
         self._control: deque[bytes] = deque()
         self._feeds: dict[Stream, Feed] = {}
         self._hearings: dict[Turn, Hearing] = {}
@@ -100,25 +107,33 @@ class Outbox:
         self._parked: set[str] = set()
         self._scheduled = False
 
+    @property
+    def adrift(self) -> bool:
+        """Whether there is no connection."""
+        return self._wire is None
+
     def tell(self, message: bytes) -> None:
         """Queue an answer; answers are never merged or dropped."""
+        if self._wire is None:
+            return
         self._control.append(message)
         if len(self._control) < self._limit:
             self.wake()
         else:
             self._pump()
-            if len(self._control) >= self._limit:
+            if len(self._control) >= self._limit and self._wire is not None:
                 self._tally.count("stalled")
                 self._wire.abort(Close.STALLED)
 
     def follow(
         self,
         stream: Stream,
-        snapshot: Callable[[Gap], bytes],
+        snapshot: Callable[[Gap | None], bytes],
+        live: Callable[[], Iterable[Turn]],
         interest: frozenset[str] | None = None,
     ) -> None:
         """Read a stream from its present end on."""
-        self._feeds[stream] = Feed(stream, stream.last, snapshot, interest)
+        self._feeds[stream] = Feed(stream, stream.last, snapshot, live, interest)
         stream.listeners.add(self)
 
     def unfollow(self, stream: Stream) -> None:
@@ -127,6 +142,42 @@ class Outbox:
         stream.listeners.discard(self)
         self._dirty = {latest: None for latest in self._dirty if latest.stream is not stream}
         self._forget_turns(stream)
+
+    def hand_over(self, heir: "Outbox") -> None:
+        """Let another outbox follow what this one follows, at the pace its client asked for.
+
+        Answers that are queued stay here.
+        """
+        heir.delta_s = self.delta_s
+        heir._parked = self._parked
+        heir._feeds, self._feeds = self._feeds, {}
+        heir._hearings, self._hearings = self._hearings, {}
+        heir._dirty, self._dirty = self._dirty, {}
+        for stream in heir._feeds:
+            stream.listeners.discard(self)
+            stream.listeners.add(heir)
+
+    def recover(self, cursors: Mapping[str, int], chunks: Mapping[str, int]) -> None:
+        """Send what a client has missed, before all that it is told from now on.
+
+        Args:
+            cursors: the last event it has, by stream id. Without one, and beyond the window, it is
+                shown how things stand.
+            chunks: the first chunk it lacks, by turn id.
+        """
+        self._owed.extend((message,) for message in self._control)
+        self._control.clear()
+        for feed in self._feeds.values():
+            self._owed.extend(self._missed(feed, cursors.get(feed.stream.id), chunks))
+        self.wake()
+
+    def show(self, stream: Stream) -> None:
+        """A scene has changed in ways that its events do not tell: show it anew."""
+        feed = self._feeds[stream]
+        if self._wire is None:
+            feed.outdated = True
+        else:
+            self.tell(feed.snapshot(None))
 
     def listen(self, turn: Turn, i: int, *, resync: bool = False) -> None:
         """Read a running turn from chunk `i` on."""
@@ -185,7 +236,7 @@ class Outbox:
     def _pump(self) -> None:
         self._scheduled = False
         more = True
-        while more and self._wire.writable:
+        while more and self._wire is not None and self._wire.writable:
             batch: list[bytes] = []
             size = 0
             more = False
@@ -201,6 +252,8 @@ class Outbox:
     def _units(self) -> Iterator[Sequence[bytes]]:
         """Messages that belong together. Cursors move before each is yielded, so that the
         iteration may be dropped and begun anew at any point."""
+        while self._owed:
+            yield self._owed.popleft()
         while self._control:
             yield (self._control.popleft(),)
         for feed in list(self._feeds.values()):
@@ -233,6 +286,39 @@ class Outbox:
             if unit:
                 yield unit
 
+    def _missed(
+        self, feed: Feed, s: int | None, chunks: Mapping[str, int]
+    ) -> Iterator[Sequence[bytes]]:
+        """What brings a feed from event `s` to the present, in order, as if sent at once: whatever
+        happens meanwhile comes after it."""
+        stream = feed.stream
+        known = s is not None and s <= stream.last
+        events = stream.after(s) if s is not None and known and not feed.outdated else None
+        self._forget_turns(stream)
+        self._dirty.update((latest, None) for latest in stream.latest if feed.wants(latest.t))
+        feed.s = stream.last
+        feed.outdated = False
+        if events is None:
+            self._tally.count("snapshots_at_resume")
+            missed = Gap(s + 1, feed.s) if s is not None and s < feed.s else None
+            yield (feed.snapshot(missed),)
+            return
+        for event in events:
+            turn = event.closes
+            if turn is not None and feed.wants("npc.delta") and not self._parked:
+                # The rest of what it has begun to hear.
+                first = chunks.get(turn.id, turn.published)
+                if first < turn.published:
+                    yield (turn.delta(first),)
+            if feed.wants(event.t):
+                yield (event.message,)
+        yield (encode("scene.synced", Ack(), st=stream.id, s=feed.s, ep=stream.ep),)
+        for turn in feed.live() if feed.wants("npc.delta") else ():
+            first = min(chunks.get(turn.id, 0), turn.published)
+            hearing = self._hearings[turn] = Hearing(turn, first, resync=True)
+            if not self._parked:
+                yield (self._words(hearing),)
+
     def _words(self, hearing: Hearing) -> bytes:
         turn, i = hearing.turn, hearing.i
         message = turn.sync(i) if hearing.resync else turn.delta(i)
@@ -252,7 +338,7 @@ class Outbox:
     def _catch_up(self, feed: Feed) -> Iterator[Sequence[bytes]]:
         """The client fell out of the window: show it where things stand now."""
         self._tally.count("gaps")
-        if self._gaps.add():
+        if self._gaps.add() and self._wire is not None:
             self._wire.abort(Close.STALLED)
             return
         gap = Gap(feed.s + 1, feed.stream.last)

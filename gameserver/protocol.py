@@ -23,6 +23,7 @@ FEATURES = (
     "observe",
     "pause",
     "prefill",
+    "resume",
     "whisper",
     "world_event",
 )
@@ -42,6 +43,7 @@ class Close(IntEnum):
     BAD_MESSAGES = 4400
     AUTH_FAILED = 4401
     NOT_IDENTIFIED = 4408
+    REPLACED = 4409
     VERSION = 4426
     RATE_LIMITED = 4429
     HEARTBEAT_LOST = 4440
@@ -72,6 +74,7 @@ class Code(StrEnum):
     NO_TURN = "no_turn"
     DUPLICATE_ID = "duplicate_id"
     HEARTBEAT_LOST = "heartbeat_lost"
+    REPLACED = "replaced"
     INTERNAL = "internal"
     DRAINING = "draining"
 

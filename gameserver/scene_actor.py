@@ -6,7 +6,7 @@ Methods are synchronous: the event loop runs one of them at a time, to its end.
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -42,6 +42,7 @@ from gameserver.scene_view import view_scene
 from gameserver.settings import Settings
 from gameserver.streams import Latest, Stream
 from gameserver.tally import Tally
+from gameserver.turn import Turn
 from gameserver.wording import clean_line
 from npc.cast import OpenScene
 from npc.dialogue import Line
@@ -89,6 +90,7 @@ class SceneActor:
         self.empty_since: float | None = time.monotonic()
         self._limits = settings.limits
         self._members: dict[Session, Role] = {}
+        self._states: dict[str, Literal["present", "away"]] = {}  # of players, as announced
         self._last_addressed: dict[str, str] = {}  # player -> NPC
 
     @property
@@ -103,13 +105,13 @@ class SceneActor:
         if session not in self._members:
             if len(self._members) >= self._limits.players_per_scene:
                 raise Refusal(Code.BUSY, "this scene is full", retry_ms=5000)
-            known = self._is_present(session.player)
             self._members[session] = command.role or "player"
             self.empty_since = None
-            if not known:
-                self._announce_presence(session, "join", self._members[session])
+            self._announce_presence(session, self._members[session])
+            self._attend()
             interest = frozenset(command.interest) if command.interest else None
-            session.outbox.follow(self.stream, partial(self._snapshot, session), interest)
+            live = partial(self.live_turns, session)
+            session.outbox.follow(self.stream, partial(self._snapshot, session), live, interest)
             self._show_live_turns(session)
             if command.greet:
                 self._greet(session)
@@ -119,13 +121,21 @@ class SceneActor:
         """Let a session go. Its lines are dropped; turns that nobody hears any more stop."""
         role = self._members.pop(session)
         session.outbox.unfollow(self.stream)
+        self._announce_presence(session, role)
         if not self._is_present(session.player):
             self._last_addressed.pop(session.player, None)
-            self._announce_presence(session, "leave", role)
         for floor in self.floors.values():
             floor.withdraw(session, self._members)
+        self._attend()
         if not self._members:
             self.empty_since = time.monotonic()
+
+    def notice(self, session: "Session") -> None:
+        """A member has lost its connection, or is back: lines of it that waited are answered."""
+        self._announce_presence(session, self._members[session])
+        self._attend()
+        for floor in self.floors.values():
+            floor.go_on()
 
     # A new version of the pack
 
@@ -144,7 +154,7 @@ class SceneActor:
             self._meta.changed()
         if [*map(_shown, before.npcs.values())] != [*map(_shown, pack.npcs.values())]:
             for session in self._members:
-                session.outbox.tell(self._view(session, "scene.snapshot", None))
+                session.outbox.show(self.stream)
 
     def forget_gone(self) -> None:
         """Let go of NPCs that are no longer in the scene and have ended their last turn."""
@@ -273,6 +283,13 @@ class SceneActor:
         dialogues = [floor.dialogue for floor in floors]
         return read_page(dialogues, session.player, command.before, limit)
 
+    def live_turns(self, session: "Session", *, private: bool = False) -> list[Turn]:
+        """The public turns being spoken; `private`: the whispered ones that a session hears."""
+        answers = [floor.answer for floor in self.floors.values() if floor.answer is not None]
+        if private:
+            return [a.turn for a in answers if a.cue.listeners and session in a.cue.listeners]
+        return [a.turn for a in answers if a.cue.listeners is None]
+
     def knows_turn(self, turn: str) -> bool:
         """Whether a turn is, or lately was, spoken here."""
         return any(floor.knows(turn) for floor in self.floors.values())
@@ -316,16 +333,36 @@ class SceneActor:
         return choose(self.pack, text, self._last_addressed.get(session.player))
 
     def _is_present(self, player: str) -> bool:
-        return any(member.player == player for member in self._members)
+        return player in self._states
 
     def _name_of(self, player: str) -> str:
         return next((member.name for member in self._members if member.player == player), player)
 
     # What is shown
 
-    def _announce_presence(self, session: "Session", what: Change, role: Role) -> None:
-        change = PresenceChange(session.player, what, PresenceMeta(session.name, role))
+    def _announce_presence(self, session: "Session", role: Role) -> None:
+        """Tell of a player, if there is news: several sessions of one player count as one."""
+        player = session.player
+        sessions = [member for member in self._members if member.player == player]
+        known = self._states.pop(player, None)
+        if sessions:
+            self._states[player] = "away" if all(s.away for s in sessions) else "present"
+        what: Change
+        if self._states.get(player) == known:
+            return
+        if not sessions:
+            what = "leave"
+        elif known is None:
+            what = "join"
+        else:
+            what = "away" if known == "present" else "back"
+        change = PresenceChange(player, what, PresenceMeta(session.name, role))
         self.stream.append("presence", Presence([change]))
+
+    def _attend(self) -> None:
+        connected = {member for member in self._members if not member.away}
+        for floor in self.floors.values():
+            floor.attend(connected)
 
     def _greet(self, session: "Session") -> None:
         """The first NPC that has a greeting speaks it."""
@@ -337,15 +374,14 @@ class SceneActor:
             floor.greet(Cue(line, session, time.monotonic(), (self.stream,), greeting=greeting))
 
     def _show_live_turns(self, session: "Session") -> None:
-        for floor in self.floors.values():
-            if floor.answer is not None and floor.answer.cue.listeners is None:
-                session.outbox.listen(floor.answer.turn, floor.answer.turn.published)
+        for turn in self.live_turns(session):
+            session.outbox.listen(turn, turn.published)
 
     def _describe(self, rev: int) -> dict[str, object]:
         return {**self.pack.meta, "title": self.pack.title, "rev": rev}
 
-    def _snapshot(self, session: "Session", gap: Gap) -> bytes:
-        """What stands in for events that a session has missed."""
+    def _snapshot(self, session: "Session", gap: Gap | None) -> bytes:
+        """What stands in for events that a session has missed, or shows what has changed."""
         self._show_live_turns(session)
         return self._view(session, "scene.snapshot", None, gap)
 
@@ -355,6 +391,7 @@ class SceneActor:
             self.stream,
             self.pack,
             self._members,
+            self._states,
             self.floors,
             session.outbox,
             meta=self._describe(self._meta.rev),

@@ -23,6 +23,7 @@ def view_scene(
     stream: Stream,
     pack: OpenScene,
     members: Mapping["Session", Role],
+    states: Mapping[str, str],
     floors: Mapping[str, Floor],
     outbox: Outbox,
     *,
@@ -37,6 +38,7 @@ def view_scene(
     from there.
 
     Args:
+        states: of the players.
         meta: the payload of `scene.meta`.
         room: most bytes; text that does not fit follows as `npc.turn.sync`.
         gap: events that it stands in for.
@@ -44,14 +46,15 @@ def view_scene(
     """
     players: dict[str, PlayerView] = {}
     for member, role in members.items():
-        players.setdefault(member.player, PlayerView(member.player, member.name, "present", role))
+        view = PlayerView(member.player, member.name, states[member.player], role)
+        players.setdefault(member.player, view)
     npcs = [
         NpcView(npc.id, npc.name, npc.role, npc.quest_giver, _activity(floors.get(npc.id)))
         for npc in pack.npcs.values()
     ]
     turns: list[TurnSync] = []
-    view = SceneView(list(players.values()), npcs, turns, dict(meta), gap)
-    room -= _ENVELOPE_BYTES + len(encode(t, view))
+    scene = SceneView(list(players.values()), npcs, turns, dict(meta), gap)
+    room -= _ENVELOPE_BYTES + len(encode(t, scene))
     for floor in floors.values():
         turn = floor.answer.turn if floor.answer is not None else None
         heard = outbox.heard(turn) if turn is not None else None
@@ -62,7 +65,7 @@ def view_scene(
             turns.append(turn.view(0, heard))
         else:
             outbox.listen(turn, 0, resync=True)
-    return encode(t, view, st=stream.id, s=outbox.position(stream), ep=stream.ep, re=re)
+    return encode(t, scene, st=stream.id, s=outbox.position(stream), ep=stream.ep, re=re)
 
 
 def _activity(floor: Floor | None) -> Activity:

@@ -1,4 +1,7 @@
-"""A player's session: which scenes it is in, and its commands, each carried out once."""
+"""A player's session: which scenes it is in, and its commands, each carried out once.
+
+It outlives the connection, see `sessions`.
+"""
 
 import time
 
@@ -15,6 +18,7 @@ from gameserver.scene_actor import SceneActor
 from gameserver.settings import Settings
 from gameserver.streams import Stream
 from gameserver.tally import Tally
+from gameserver.turn import Turn
 from gameserver.world import World, stream_of
 
 _LAG = "lag"
@@ -22,7 +26,7 @@ _PAUSE = "pause"
 
 
 class Session:
-    """One player on one connection, from `welcome` to its end.
+    """One player, from the first `welcome` to the end, on one connection after another.
 
     Attributes:
         id, player, name: who this is.
@@ -48,6 +52,7 @@ class Session:
         self.private = Stream(PRIVATE, world.epoch, settings.flow)
         self._world = world
         self._limits = settings.limits
+        self._settings = settings
         self._flow = settings.flow
         self._tally = tally
         self._scenes: dict[str, SceneActor] = {}
@@ -55,7 +60,12 @@ class Session:
         self._says = says
         self._acknowledged: dict[str, int] = {}
         self._acknowledged_at = 0.0
-        outbox.follow(self.private, self._private_gap)
+        outbox.follow(self.private, self._private_gap, self._whispers)
+
+    @property
+    def away(self) -> bool:
+        """Whether it has no connection at the moment."""
+        return self.outbox.adrift
 
     def handle(
         self, message: Message, received: float, wait_s: float
@@ -93,6 +103,21 @@ class Session:
         late = now - self._acknowledged_at > self._flow.park_s
         if late and self._acknowledged and self.outbox.unread(self._acknowledged):
             self.outbox.park(_LAG)
+
+    def lose(self) -> None:
+        """The connection is gone; the seats in all scenes are kept."""
+        self._move_to(Outbox(None, self._settings, self._tally))
+
+    def take_up(self, outbox: Outbox) -> None:
+        """Go on, on another connection; `recover` then sends what was missed."""
+        self.outbox.unpark(_LAG)  # a new connection has acknowledged nothing yet
+        self._acknowledged.clear()
+        self._move_to(outbox)
+
+    def recover(self, resume: c.Resume) -> None:
+        """Send what the client has missed, before anything else that happens from now on."""
+        cursors = {cursor.st: cursor.s for cursor in resume.cursors}
+        self.outbox.recover(cursors, {cursor.turn: cursor.next_i for cursor in resume.turns})
 
     def end(self) -> None:
         """The session is over: leave everything. What is queued for the client still goes out."""
@@ -208,10 +233,26 @@ class Session:
             (self.outbox.park if command.pause else self.outbox.unpark)(_PAUSE)
         return Ack()
 
-    def _private_gap(self, gap: Gap) -> bytes:
-        """What stands in for private events that are gone."""
+    def _move_to(self, outbox: Outbox) -> None:
+        self.outbox.hand_over(outbox)
+        self.outbox = outbox
+        for actor in self._scenes.values():
+            actor.notice(self)
+
+    def _whispers(self) -> list[Turn]:
+        """Whispered turns being spoken to this session."""
+        actors = self._scenes.values()
+        return [turn for actor in actors for turn in actor.live_turns(self, private=True)]
+
+    def _private_gap(self, gap: Gap | None) -> bytes:
+        """What stands in for private events that are gone: how many, and what is whispered now."""
+        for turn in self._whispers():
+            self.outbox.listen(turn, 0, resync=True)
+        ep, s = self.private.ep, self.outbox.position(self.private)
+        if gap is None:
+            return encode("scene.synced", Ack(), st=PRIVATE, s=s, ep=ep)
         data = {"from": gap.first, "to": gap.last}
-        return encode("notice", Notice("gap", data), st=PRIVATE, ep=self.private.ep)
+        return encode("notice", Notice("gap", data), st=PRIVATE, ep=ep)
 
 
 def _reply(

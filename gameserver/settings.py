@@ -134,6 +134,12 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     window_events: Count = 1024
     window_bytes: Count = 256 * 1024
     window_s: Rate = 120.0
+    #: How long a session outlives its connection; 0: not at all. 30 to 300 s suit games.
+    resume_s: Seconds = 60.0
+    #: How long a turn goes on that only players without a connection would hear.
+    orphan_s: Seconds = 5.0
+    #: Wrong resume tokens of one player within a minute; more are fatal.
+    wrong_tokens: Count = 5
     #: A client that used to acknowledge and stops for this long gets events only.
     park_s: Rate = 30.0
     #: Answers remembered per session, so that a command sent twice runs once.

@@ -1,6 +1,7 @@
 """Numbered event streams: written once by their owner, read by every listener at its own pace."""
 
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ class Stream:
         id, ep: `st` and `ep` of its messages.
         last: number of the newest event; 0 before the first.
         listeners: who is told about new events.
+        latest: its latest-wins values.
     """
 
     def __init__(self, stream_id: str, epoch: int, flow: Flow) -> None:
@@ -61,6 +63,7 @@ class Stream:
         self.ep = epoch
         self.last = 0
         self.listeners: set[Listener] = set()
+        self.latest: weakref.WeakSet[Latest] = weakref.WeakSet()
         self._flow = flow
         self._window: deque[Event] = deque()
         self._bytes = 0
@@ -119,6 +122,7 @@ class Latest:
         self._build = build
         self.rev = 0
         self._message: bytes | None = None
+        stream.latest.add(self)
 
     def changed(self) -> None:
         """The value has changed: mark it for everybody who listens."""

@@ -29,12 +29,12 @@ async def test_a_reader_that_stops_is_cut_off_and_nobody_waits_for_it(tmp_path: 
         await ann.flood(80)
         await until(lambda: server.gauges().get("stalled", 0) == 1)
         assert server.gauges()["closes_4441"] == 1
-        leave = await ann.get("presence")
-        assert leave["d"]["changes"][0]["what"] == "leave"
+        left = await ann.get("presence")
+        assert left["d"]["changes"][0]["what"] == "away"
         end = (await ann.get("npc.turn.end"))["d"]
         assert end["status"] == "completed"
         assert ann.heard(end["turn"]) == end["text"]
-        assert server.gauges()["sessions"] == 1
+        assert server.gauges()["sessions_away"] == 1
         stalled.drop()
 
 
@@ -106,7 +106,7 @@ async def test_the_server_pings_and_gives_up_the_silent(tmp_path: Path) -> None:
         assert payload[:2] == (4440).to_bytes(2, "big")
         assert PING in seen
         assert 0.6 < time.monotonic() - began < 3
-        assert server.gauges()["sessions"] == 1
+        assert server.gauges()["sessions_away"] == 1
         assert (await ann.ask("heartbeat"))["t"] == "heartbeat.ack"
 
 

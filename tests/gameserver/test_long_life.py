@@ -11,7 +11,7 @@ from tests.gameserver.stage import serving, until
 
 LIMITS = {"sessions_per_player": 8}
 #: So little is remembered that everything is full after the first round.
-SMALL = {"window_events": 16, "answers": 4, "finished_turns": 4}
+SMALL = {"resume_s": 0.02, "window_events": 16, "answers": 4, "finished_turns": 4}
 REPLIES = {"transcript_lines": 8, "circles": 2, "history_tokens": 200}
 
 

@@ -45,9 +45,10 @@ class Client:
     def __init__(self, stream: Stream) -> None:
         self.wire = Wire()
         self.outbox = Outbox(self.wire, SETTINGS, Tally())
-        self.outbox.follow(stream, self.snapshot)
+        self.outbox.follow(stream, self.snapshot, list)
 
-    def snapshot(self, gap: Gap) -> bytes:
+    def snapshot(self, gap: Gap | None) -> bytes:
+        assert gap is not None
         return encode("scene.snapshot", gap)
 
     def text(self, turn: str) -> str:

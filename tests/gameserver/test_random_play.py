@@ -109,10 +109,11 @@ def check(name: str, log: list[Message]) -> None:
 async def test_any_play_keeps_the_promises(tmp_path: Path, seed: int) -> None:
     limits: dict[str, Any] = {"queued_lines": 3}
     async with serving(
-        tmp_path, REPLIES, step_ms=1.0, limits=limits, flow={"delta_ms": 3}
+        tmp_path, REPLIES, step_ms=1.0, limits=limits, flow={"delta_ms": 3, "resume_s": 0.05}
     ) as server:
         logs = await asyncio.gather(*(stroll(server, name, seed) for name in NAMES))
         await until(lambda: server.gauges()["connections"] == 0)
+        await until(lambda: server.gauges()["sessions"] == 0)
         await until(lambda: server.gauges()["turns_running"] == 0)
         gauges = server.gauges()
         assert gauges["sessions"] == gauges["members"] == gauges["lines_waiting"] == 0

@@ -1,4 +1,4 @@
-"""Whoever goes, with or without a word, leaves nothing behind."""
+"""Where no sessions are kept, whoever goes leaves nothing behind, with or without a word."""
 
 import asyncio
 import random
@@ -11,6 +11,7 @@ from tests.gameserver.player import Player
 from tests.gameserver.stage import serving, until
 
 TEXT = "A long story of the ford, the mill and the bell that rings after midnight. " * 5
+NO_RESUME = {"resume_s": 0}
 
 
 def resting(server: GameServer) -> tuple[float, ...]:
@@ -26,7 +27,7 @@ def resting(server: GameServer) -> tuple[float, ...]:
 
 async def test_a_hundred_vanish_in_mid_reply_and_all_gauges_return(tmp_path: Path) -> None:
     chance = random.Random(7)
-    async with serving(tmp_path, [TEXT], step_ms=1.0) as server:
+    async with serving(tmp_path, [TEXT], step_ms=1.0, flow=NO_RESUME) as server:
         ann = await Player.enter(server)
         await ann.hear()
         await ann.get("npc.state", activity="idle")
@@ -55,7 +56,7 @@ async def test_a_hundred_vanish_in_mid_reply_and_all_gauges_return(tmp_path: Pat
 
 
 async def test_a_turn_goes_on_for_those_who_still_hear_it(tmp_path: Path) -> None:
-    async with serving(tmp_path, [TEXT, "Bob's answer."]) as server:
+    async with serving(tmp_path, [TEXT, "Bob's answer."], flow=NO_RESUME) as server:
         ann, bob = await Player.enter(server), await Player.enter(server, "bob")
         await ann.say()
         await ann.say("My next line, never to be answered")
@@ -70,7 +71,7 @@ async def test_a_turn_goes_on_for_those_who_still_hear_it(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("way", ["leave", "bye", "close", "abort"])
 async def test_each_way_to_go_cancels_at_once_what_nobody_hears(tmp_path: Path, way: str) -> None:
-    async with serving(tmp_path, [TEXT]) as server:
+    async with serving(tmp_path, [TEXT], flow=NO_RESUME) as server:
         ann = await Player.enter(server)
         await ann.say()
         await ann.get("npc.delta")
@@ -89,7 +90,7 @@ async def test_each_way_to_go_cancels_at_once_what_nobody_hears(tmp_path: Path, 
 
 
 async def test_a_turn_is_cancelled_while_it_still_waits_for_the_engine(tmp_path: Path) -> None:
-    async with serving(tmp_path, [TEXT], step_ms=30.0) as server:
+    async with serving(tmp_path, [TEXT], step_ms=30.0, flow=NO_RESUME) as server:
         ann = await Player.enter(server)
         await ann.say()
         ann.socket.transport.abort()
