@@ -36,7 +36,7 @@ USUAL = EngineConfig(
         ({"max_num_seqs": 999}, {"max_num_seqs": 999, "max_num_batched_tokens": 1031}),
         (
             {"max_num_batched_tokens": 20},
-            {"max_num_batched_tokens": 20, "min_prefill_tokens": 4},
+            {"max_num_batched_tokens": 20, "min_prefill_tokens": 8},
         ),
         (
             {
