@@ -7,11 +7,13 @@ from pathlib import Path
 
 from engine.api import AsyncEngine
 from npc.dialogue import Dialogue
+from npc.lore import lorebook, triggers
 from npc.prompt import PromptWriter
 from npc.roster import Roster, load_roster
 from npc.settings import ReplySettings
 from scenes.document import PackError, Scalar
 from scenes.library import Library, OpenPack, Progress
+from scenes.lore import WorldState
 from scenes.pack import ScenePack, load_pack
 
 #: NPCs whose prefixes are computed before players come, unless settings say otherwise.
@@ -32,7 +34,7 @@ class SceneTexts:
 
     def part(self, name: str) -> Sequence[int]:
         """See `scenes.library.Texts`; parts are named by NPC id."""
-        return self._writer.persona(self._npcs.persona(name))
+        return self._writer.persona(self._npcs.persona(name), self._pack.lore)
 
 
 class OpenScene:
@@ -63,6 +65,7 @@ class OpenScene:
         self._engine = engine
         self._writer = writer
         self._replies = replies
+        self._triggers = triggers(pack.lore)
 
     @property
     def warmed(self) -> Sequence[str]:
@@ -76,14 +79,22 @@ class OpenScene:
             ContextExceeded: scene and persona are too long for the model.
         """
         persona, prefix = self.npcs.persona(npc), self._opened.part(npc)
-        return Dialogue(
-            persona, prefix, stream, self._engine, self._writer, self._replies, self.npcs.names
-        )
+        dialogue = Dialogue(persona, prefix, stream, self._engine, self._writer, self._replies)
+        self.recast(dialogue)
+        return dialogue
 
     def recast(self, dialogue: Dialogue) -> None:
         """Let a dialogue that an older version made follow this one from its next turn on."""
         npc = dialogue.persona.id
-        dialogue.recast(self.npcs.persona(npc), self._opened.part(npc), self.npcs.names)
+        persona, pack = self.npcs.persona(npc), self._opened.pack
+        dialogue.recast(
+            persona,
+            self._opened.part(npc),
+            self.npcs.names,
+            lorebook(persona, self._triggers),
+            persona.lore_tokens or pack.lore_tokens,
+        )
+        dialogue.state = WorldState(pack.meta)
 
     def says_the_same(self, pack: ScenePack, npcs: Roster) -> bool:
         """Whether a pack that was read anew is no different from this version."""

@@ -1,5 +1,6 @@
 """One NPC in one running scene: what it has heard, and its next words."""
 
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,11 +10,13 @@ from engine.errors import ContextExceeded
 from engine.outputs import RequestOutput
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
+from npc.lore import Lorebook
 from npc.persona import Persona
 from npc.prompt import STRANGER, PromptWriter, Utterance, stops
 from npc.recall import Recall
 from npc.settings import ReplySettings
 from npc.transcript import Audience, Entry, Line, Transcript
+from scenes.lore import WorldState
 
 __all__ = ["Dialogue", "Line", "TurnRequest"]
 
@@ -42,6 +45,7 @@ class Dialogue:
     Attributes:
         persona: who it is.
         greeting: its authored first line, which needs no model; "" for none.
+        state: of the world, on which some of its lore depends; whoever runs the scene renews it.
     """
 
     def __init__(
@@ -53,6 +57,8 @@ class Dialogue:
         writer: PromptWriter,
         settings: ReplySettings,
         others: tuple[str, ...] = (),
+        lore: Lorebook | None = None,
+        lore_tokens: int = 0,
     ) -> None:
         """
         Args:
@@ -60,9 +66,12 @@ class Dialogue:
             stream: id of the running scene.
             others: names of the NPCs around, for whom this one must not speak; its own may be
                 among them.
+            lore: what may come to its mind.
+            lore_tokens: most tokens of it in one turn; 0 takes those of `settings`.
         """
-        self.recast(persona, prefix, others)
         self._stream = stream
+        self.state = WorldState()
+        self.recast(persona, prefix, others, lore, lore_tokens)
         self._engine = engine
         self._writer = writer
         self._settings = settings
@@ -70,12 +79,21 @@ class Dialogue:
         # Where the history of each audience begins, so that it begins there again next time.
         self._begins: OrderedDict[Audience, tuple[int, int]] = OrderedDict()
 
-    def recast(self, persona: Persona, prefix: Prefix, others: tuple[str, ...]) -> None:
+    def recast(
+        self,
+        persona: Persona,
+        prefix: Prefix,
+        others: tuple[str, ...],
+        lore: Lorebook | None = None,
+        lore_tokens: int = 0,
+    ) -> None:
         """Go on as a new version of the same NPC, which remembers what the old one heard. Replies
         that are being computed end as they began.
         """
         self.persona = persona
-        self.greeting = persona.greeting
+        self.greeting = _greeting(persona, self._stream)
+        self._lore = lore or Lorebook()
+        self._lore_tokens = lore_tokens
         self._prefix = prefix
         self._others = others
         self._recall = Recall(persona.examples)
@@ -112,9 +130,11 @@ class Dialogue:
             raise ContextExceeded(self._room, self._room - room, "the line")
         recalled = self._recalled(request.line.text, room)
         room -= self._cost(recalled)
+        lore = self._reminded(request.line, entries, room)
+        room -= self._cost(lore)
         history = self._recent(request.audience, entries, room)
         told = [self._utterance(entry.line) for entry in history]
-        ids = self._writer.own(self.persona, told, recalled, newest, request.prefill)
+        ids = self._writer.own(self.persona, told, recalled, newest, request.prefill, lore)
         ticket = self._engine.submit(
             ids,
             self._sampling([*(entry.line for entry in history), request.line]),
@@ -192,6 +212,19 @@ class Dialogue:
             told += [writer.heard(STRANGER, example.player), writer.spoken(example.npc)]
         return told if self._cost(told) <= room else []
 
+    def _reminded(self, newest: Line, entries: list[Entry], room: int) -> list[Utterance]:
+        """Lore that the last lines bring to mind, as far as there is room."""
+        settings, name = self._settings, self.persona.name
+        if not self._lore:
+            return []
+        earlier = entries[max(len(entries) - settings.lore_lines + 1, 0) :]
+        lines = [*(entry.line.text for entry in earlier), newest.text]
+        tokens = min(self._lore_tokens or settings.lore_tokens, room)
+        texts = self._lore.told(
+            lines, self.state, tokens, lambda text: self._cost([self._writer.known(name, text)])
+        )
+        return [self._writer.known(name, text) for text in texts]
+
     def _recent(self, audience: Audience, entries: list[Entry], room: int) -> list[Entry]:
         """The entries that fit into `room` tokens; the beginning moves in hops."""
         settings = self._settings
@@ -259,3 +292,9 @@ class Dialogue:
         if audience is None:
             return self._stream
         return f"{self._stream}:{','.join(sorted(audience))}"
+
+
+def _greeting(persona: Persona, stream: str) -> str:
+    """One of a persona's first lines: in a running scene always the same, in others another."""
+    choices = (persona.greeting, *persona.greetings)
+    return choices[zlib.crc32(stream.encode()) % len(choices)]

@@ -7,15 +7,20 @@ from pathlib import Path
 
 from npc.priority import KINDS
 from scenes.document import Section, read_document
+from scenes.lore import MAX_TOKENS, LoreEntry, check_who, read_lore
 from scenes.pack import ScenePack
 
 #: Characters; about four make a token, and all of them are read by the model.
 MAX_NAME = 64
 MAX_ROLE = 200
-MAX_VOICE = 2_000
+MAX_VOICE = 8_000
 MAX_LINE = 1_000
+MAX_GREETING = 4_000
+MAX_GREETINGS = 32
 MAX_FACTS = 64
 MAX_EXAMPLES = 32
+MAX_FACTIONS = 16
+MAX_FACTION = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,10 @@ class Persona:
         knows: facts, in its own words.
         greeting: its first line to somebody who comes in; "" for none.
         examples: lines it has never said but would.
+        greetings: other first lines; each running scene takes one of all.
+        factions: ids of the groups it belongs to, whose lore it knows.
+        lore: what it alone knows, and not all the time.
+        lore_tokens: most tokens of lore in one turn; 0 leaves it to the scene.
     """
 
     id: str
@@ -49,6 +58,10 @@ class Persona:
     knows: tuple[str, ...] = ()
     greeting: str = ""
     examples: tuple[Example, ...] = ()
+    greetings: tuple[str, ...] = ()
+    factions: tuple[str, ...] = ()
+    lore: tuple[LoreEntry, ...] = ()
+    lore_tokens: int = 0
 
     @property
     def quest_giver(self) -> bool:
@@ -69,9 +82,11 @@ def read_personas(pack: ScenePack) -> Iterator[Persona]:
     """The people of a pack one by one, in the scene file's order.
 
     Raises:
-        PackError: a file is wrong, or two personas share an id or a name.
+        PackError: a file is wrong, two personas share an id or a name, or lore is for somebody who
+            is not there.
     """
     taken: set[tuple[str, str]] = set()
+    npcs, factions = set[str](), set[str]()
     for file in pack.npcs:
         section = read_document(file)
         persona = _persona(section)
@@ -79,7 +94,10 @@ def read_personas(pack: ScenePack) -> Iterator[Persona]:
             if (field, mine.casefold()) in taken:
                 section.fail(field, f"{mine!r} is the {field} of another NPC of this scene")
             taken.add((field, mine.casefold()))
+        npcs.add(persona.id)
+        factions.update(persona.factions)
         yield persona
+    check_who(pack.file, pack.lore, npcs, factions)
 
 
 def _persona(section: Section) -> Persona:
@@ -90,9 +108,17 @@ def _persona(section: Section) -> Persona:
         role=section.text("role", MAX_ROLE),
         voice=section.text("voice", MAX_VOICE),
         knows=tuple(fact for _, fact in section.texts("knows", MAX_FACTS, MAX_LINE)),
-        greeting=section.text("greeting", MAX_LINE, default=""),
+        greeting=section.text("greeting", MAX_GREETING, default=""),
         examples=tuple(map(_example, section.sections("examples", MAX_EXAMPLES))),
+        greetings=tuple(
+            words for _, words in section.texts("greetings", MAX_GREETINGS, MAX_GREETING)
+        ),
+        factions=_factions(section),
+        lore=read_lore(section, of_one=True),
+        lore_tokens=section.number("lore_tokens", 1, MAX_TOKENS, default=0),
     )
+    if persona.greetings and not persona.greeting:
+        section.fail("greetings", "are others beside greeting, which is missing")
     section.finish()
     return persona
 
@@ -101,3 +127,11 @@ def _example(section: Section) -> Example:
     example = Example(section.text("player", MAX_LINE), section.text("npc", MAX_LINE))
     section.finish()
     return example
+
+
+def _factions(section: Section) -> tuple[str, ...]:
+    factions: dict[str, None] = {}
+    for at, (line, faction) in enumerate(section.texts("factions", MAX_FACTIONS, MAX_FACTION)):
+        section.check_id(f"factions[{at}]", faction, line)
+        factions[faction] = None
+    return tuple(factions)

@@ -5,7 +5,11 @@ possible in its cache:
 
     scene     what is true in the place                  one prefix for everybody in it
     persona   who the NPC is, and examples of its talk   one prefix for each NPC
-    own part  what was said, examples that fit, the newest line, and the opening of the reply
+    own part  what was said, examples that fit, lore that comes to mind, the newest line, and the
+              opening of the reply
+
+Lore that always holds is part of the first two. What comes and goes stands as late as it can: the
+next prompt differs from this one from there on.
 
 All text is data. It is encoded with control tokens off and joined by concatenation; no template
 engine ever sees it. A line of a player stays one line that begins with that player's name, so that
@@ -20,6 +24,7 @@ from typing import Literal, Protocol
 from engine.chat import ChatFormat, Frame
 from engine.tokenizer import Tokenizer
 from npc.persona import Persona
+from scenes.lore import LoreEntry
 from scenes.pack import ScenePack
 
 #: Who speaks in the examples of a persona.
@@ -76,18 +81,29 @@ class PromptWriter:
         """Tokens of what everybody in a scene knows: the lore, and who is there."""
         present = "; ".join(f"{person.name}, {person.role}" for person in people)
         frame = self._chat.system or self._chat.user
-        text = f"{pack.text}\n\nPeople here: {present}."
+        lore = _lasting(entry for entry in pack.lore if entry.for_everybody)
+        text = "\n\n".join([pack.text, *lore, f"People here: {present}."])
         return [*self._chat.begin, *frame.open, *self._tokenizer.encode(text)]
 
-    def persona(self, persona: Persona) -> list[int]:
-        """Tokens that follow the scene's and make the model this NPC."""
+    def persona(self, persona: Persona, lore: Iterable[LoreEntry] = ()) -> list[int]:
+        """Tokens that follow the scene's and make the model this NPC.
+
+        Args:
+            lore: of the scene; what is for some of its people is told to those.
+        """
         name = persona.name
         text = (
             f"\n\nYou are {name}, {persona.role}. {persona.voice} "
             f"{name} answers in one or two short sentences."
         )
-        if persona.knows:
-            text += f"\n\n{name} knows:" + "".join(f"\n- {fact}" for fact in persona.knows)
+        told = [
+            entry
+            for entry in lore
+            if not entry.for_everybody and entry.known_to(persona.id, persona.factions)
+        ]
+        knows = [*persona.knows, *_lasting([*told, *persona.lore])]
+        if knows:
+            text += f"\n\n{name} knows:" + "".join(f"\n- {fact}" for fact in knows)
         ids = self._tokenizer.encode(text)
         if self._chat.system:
             ids += self._chat.system.close
@@ -106,6 +122,7 @@ class PromptWriter:
         recalled: Sequence[Utterance],
         newest: Utterance,
         prefill: str = "",
+        lore: Sequence[Utterance] = (),
     ) -> list[int]:
         """Tokens that follow the persona's and ask for its next words.
 
@@ -114,13 +131,14 @@ class PromptWriter:
             recalled: examples to tell again.
             newest: the line to answer.
             prefill: the first words of the answer.
+            lore: what comes to mind.
         """
         opened = self._chat.system is None and not persona.examples
         # Lines that wait for an answer stay together.
         answered = len(history)
         while answered and history[answered - 1].role == "user":
             answered -= 1
-        told = [*history[:answered], *recalled, *history[answered:], newest]
+        told = [*history[:answered], *recalled, *lore, *history[answered:], newest]
         ids = self._turns(told, opened=opened)
         return [*ids, *self._chat.assistant.open, *self._tokenizer.encode(prefill)]
 
@@ -132,6 +150,13 @@ class PromptWriter:
     def spoken(self, text: str) -> Utterance:
         """The NPC's own words."""
         return Utterance("assistant", tuple(self._tokenizer.encode(text)))
+
+    def known(self, name: str, text: str) -> Utterance:
+        """Something that comes to an NPC's mind. No line of a player looks like it: those begin
+        with a name, and no name with a bracket.
+        """
+        line = f"({speaker(name)} knows: {_BREAKS.sub(' ', text)})"
+        return Utterance("user", tuple(self._tokenizer.encode(line)))
 
     def runs(self, text: str, words: int) -> Iterator[str]:
         """All runs of so many words in a text, for a ban. The last word is only begun: banning its
@@ -183,9 +208,17 @@ class PromptWriter:
 
 
 def speaker(name: str) -> str:
-    """A display name as it may stand before a line: one short line without a colon."""
-    clean = " ".join(_NOT_IN_NAMES.sub(" ", name).split())[:MAX_SPEAKER].strip()
-    return clean or "Somebody"
+    """A display name as it may stand before a line: one short line without a colon, which does not
+    begin like a stage direction.
+    """
+    clean = " ".join(_NOT_IN_NAMES.sub(" ", name).split()).lstrip("([ ")
+    return clean[:MAX_SPEAKER].strip() or "Somebody"
+
+
+def _lasting(lore: Iterable[LoreEntry]) -> list[str]:
+    """What always holds, in the order in which it is told."""
+    lasting = [entry for entry in lore if entry.lasting]
+    return [entry.text for entry in sorted(lasting, key=lambda entry: entry.order)]
 
 
 def stops(names: Iterable[str]) -> tuple[str, ...]:

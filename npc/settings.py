@@ -43,6 +43,11 @@ class ReplySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     #: Examples told again because they are close to the line. Costs some 30 tokens each and turn,
     #: and makes the default model twice as likely to answer with the right fact.
     recalled_examples: Annotated[int, msgspec.Meta(ge=0, le=8)] = 2
+    #: Lore that comes to mind in one turn, where neither scene nor NPC says another number. It is
+    #: read anew in every turn it is told, and a small model loses the line behind much more.
+    lore_tokens: Count = 200
+    #: How many of the last lines are searched for its keys, the newest included.
+    lore_lines: Annotated[int, msgspec.Meta(ge=1, le=32)] = 3
     #: Longest line in tokens.
     line_tokens: Count = 1500
     #: Most tokens of earlier talk in a prompt; older turns are left out of it.

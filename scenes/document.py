@@ -7,16 +7,17 @@ complains about is read again by the loader in Python, whose complaints are the 
 
 import difflib
 import re
+import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar, cast
 
 import yaml
 
 #: Ids end up in messages, topics and file names.
 ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-#: A pack is text for a prompt of some thousand tokens; a larger file is a mistake or an attack.
-MAX_BYTES = 256 * 1024
+#: A thousand entries of lore fit; a larger file is a mistake or an attack.
+MAX_BYTES = 1024 * 1024
 #: Deepest nesting; ours are three levels deep, and the parser recurses.
 MAX_DEPTH = 16
 _Loader = type[yaml.SafeLoader] | type[yaml.CSafeLoader]
@@ -24,6 +25,7 @@ _FASTEST: _Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoad
 _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 Scalar = str | bool | int | float
+Word = TypeVar("Word", bound=str)
 
 
 class PackError(ValueError):
@@ -55,6 +57,7 @@ class Section:
     def __init__(self, file: Path, node: yaml.MappingNode, name: str = "") -> None:
         self.file = file
         self.line = _line(node)
+        self._mark = node.start_mark
         self._name = name
         self._fields: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         self._taken: set[str] = set()
@@ -99,11 +102,22 @@ class Section:
         if not ID.fullmatch(value):
             self.fail(field, f"{value[:80]!r} must be 1 to 64 of A-Z a-z 0-9 _ . -", line)
 
-    def choice(self, field: str, allowed: Collection[str]) -> str:
+    def choice(self, field: str, allowed: Collection[Word], default: Word | None = None) -> Word:
         """One of a few words."""
-        value = self.text(field, 1000)
-        if value not in allowed:
+        value = self.text(field, 1000, default)
+        word = next((word for word in allowed if word == value), None)
+        if word is None:
             self.fail(field, f"{value[:80]!r} must be one of {', '.join(allowed)}")
+        return word
+
+    def number(self, field: str, least: int, most: int, default: int) -> int:
+        """A whole number from `least` to `most`."""
+        node = self._take(field, required=False)
+        if node is None:
+            return default
+        value = _scalar(node)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            self.fail(field, f"must be a whole number from {least} to {most}, not {_kind(node)}")
         return value
 
     def flag(self, field: str, default: bool) -> bool:
@@ -133,25 +147,29 @@ class Section:
             found.append(Section(self.file, item, self._path(name)))
         return found
 
-    def scalars(self, field: str, most: int, limit: int) -> Mapping[str, Scalar]:
-        """A mapping of ids to texts, numbers and flags; absent means empty."""
+    def section(self, field: str) -> "Section | None":
+        """A mapping; None if it is absent."""
         node = self._take(field, required=False)
         if node is None:
-            return {}
+            return None
         if not isinstance(node, yaml.MappingNode):
             self.fail(field, f"must be a mapping, not {_kind(node)}")
-        if len(node.value) > most:
-            self.fail(field, f"has {len(node.value)} entries, the limit is {most}")
-        inner = Section(self.file, node, self._path(field))
-        found: dict[str, Scalar] = {}
-        for key, (key_node, value) in inner._fields.items():
-            inner.check_id(key[:80], key, _line(key_node))
-            known = _scalar(value)
-            if isinstance(known, str):
-                known = inner._text(key, value, limit)
-            elif known is None:
-                inner.fail(key, f"must be text, a number, true or false, not {_kind(value)}")
-            found[key] = known
+        return Section(self.file, node, self._path(field))
+
+    def scalars(self, field: str, most: int, limit: int) -> Mapping[str, Scalar]:
+        """A mapping of ids to texts, numbers and flags; absent means empty."""
+        inner = self._named(field, most)
+        return {key: inner._known(key, node, limit) for key, node in inner._values()}
+
+    def scalar_lists(self, field: str, most: int, limit: int) -> Mapping[str, tuple[Scalar, ...]]:
+        """A mapping of ids to a text, number or flag, or a list of them; absent means empty."""
+        inner = self._named(field, most)
+        found: dict[str, tuple[Scalar, ...]] = {}
+        for key, node in inner._values():
+            items = inner._items(key, most) if isinstance(node, yaml.SequenceNode) else [node]
+            if not items:
+                inner.fail(key, "is empty")
+            found[key] = tuple(inner._known(key, item, limit) for item in items)
         return found
 
     def finish(self) -> None:
@@ -162,6 +180,29 @@ class Section:
                 hint = f"; did you mean {close[0]}?" if close else ""
                 known = ", ".join(sorted(self._taken))
                 self.fail(field, f"unknown field{hint} (known are {known})")
+
+    def _named(self, field: str, most: int) -> "Section":
+        """A mapping of at most so many ids."""
+        inner = self.section(field)
+        if inner is None:
+            return Section(self.file, yaml.MappingNode("", [], self._mark, self._mark))
+        if len(inner._fields) > most:
+            self.fail(field, f"has {len(inner._fields)} entries, the limit is {most}")
+        for key, (node, _) in inner._fields.items():
+            inner.check_id(key[:80], key, _line(node))
+        return inner
+
+    def _values(self) -> list[tuple[str, yaml.Node]]:
+        return [(key, value) for key, (_, value) in self._fields.items()]
+
+    def _known(self, field: str, node: yaml.Node, limit: int) -> Scalar:
+        value = _scalar(node)
+        if isinstance(value, str):
+            return self._text(field, node, limit)
+        if value is None:
+            problem = f"must be text, a number, true or false, not {_kind(node)}"
+            self._refuse(_line(node), field, problem)
+        return value
 
     def _take(self, field: str, *, required: bool) -> yaml.Node | None:
         self._taken.add(field)
@@ -219,6 +260,41 @@ def read_document(file: Path) -> Section:
         kind = _kind(node) if node is not None else "nothing"
         raise PackError(file, 1, "", f"must be a mapping of fields, not {kind}")
     return Section(file, node)
+
+
+def append_to_list(file: Path, field: str, item: str) -> bytes:
+    """The bytes of a YAML file with one more item, a plain word, in a list at its top. All else
+    stays as its author wrote it, comments too.
+
+    Raises:
+        PackError: see `read_document`; or the field is no list.
+    """
+    section = read_document(file)
+    text = _read(file)
+    lines = text.splitlines(keepends=True)
+    node = section._take(field, required=False)
+    if node is None:
+        end = "" if not text or text.endswith("\n") else "\n"
+        return f"{text}{end}{field}:\n  - {item}\n".encode()
+    items = section._items(field, sys.maxsize)
+    if not items or cast(yaml.SequenceNode, node).flow_style:
+        mark = node.end_mark
+        assert mark is not None  # text from a string always has marks
+        line = lines[mark.line]
+        at = mark.column - 1  # the closing bracket
+        comma = ", " if items else ""
+        lines[mark.line] = f"{line[:at]}{comma}{item}{line[at:]}"
+        return "".join(lines).encode()
+    last = items[-1].end_mark
+    assert last is not None
+    first = lines[_line(items[0]) - 1]
+    dash = first[: first.index("-")]
+    # A block ends in its last line, or in column 0 of the one behind it.
+    at = last.line + (last.column > 0)
+    if at and not lines[at - 1].endswith("\n"):
+        lines[at - 1] += "\n"
+    lines.insert(at, f"{dash}- {item}\n")
+    return "".join(lines).encode()
 
 
 def _compose(file: Path, text: str, loader: _Loader) -> yaml.Node | None:

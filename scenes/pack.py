@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scenes.document import PackError, Scalar, Section, read_document
+from scenes.lore import MAX_TOKENS, LoreEntry, read_lore
 
 __all__ = ["PackError", "ScenePack", "load_pack"]
 
@@ -15,6 +16,7 @@ MAX_META = 32
 MAX_META_TEXT = 200
 MAX_EVENTS = 64
 MAX_NPCS = 256
+MAX_LORE_FILES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class ScenePack:
         allows_instances: whether players may open copies of their own.
         events: world events a player's game may raise.
         npcs: persona files, in order.
+        lore: what there is to know beside the text, of the scene file and of its lore files.
+        lore_tokens: most tokens of lore in one turn; 0 leaves it to the server's settings.
     """
 
     folder: Path
@@ -40,6 +44,8 @@ class ScenePack:
     allows_instances: bool
     events: frozenset[str]
     npcs: tuple[Path, ...]
+    lore: tuple[LoreEntry, ...] = ()
+    lore_tokens: int = 0
 
     @property
     def file(self) -> Path:
@@ -63,6 +69,8 @@ def load_pack(folder: Path) -> ScenePack:
         allows_instances=scene.flag("instances", default=False),
         events=_events(scene),
         npcs=_npcs(scene, folder),
+        lore=_lore(scene, folder),
+        lore_tokens=scene.number("lore_tokens", 1, MAX_TOKENS, default=0),
     )
     scene.finish()
     return pack
@@ -80,18 +88,35 @@ def _events(scene: Section) -> frozenset[str]:
 
 
 def _npcs(scene: Section, folder: Path) -> tuple[Path, ...]:
-    root = folder.resolve()
-    files: dict[Path, None] = {}
-    for at, (line, name) in enumerate(scene.texts("npcs", MAX_NPCS, MAX_META_TEXT)):
-        field, path = f"npcs[{at}]", folder / name
-        # A pack may come from a stranger: it must not make us read other files of this machine.
-        if not path.resolve().is_relative_to(root):
-            scene.fail(field, f"{name!r} leads out of the pack's folder", line)
-        if path in files:
-            scene.fail(field, f"{name!r} is listed twice", line)
-        if not path.is_file():
-            scene.fail(field, f"there is no file {name!r} in the pack", line)
-        files[path] = None
+    files = _files(scene, folder, "npcs", MAX_NPCS)
     if not files:
         scene.fail("npcs", "a scene needs at least one NPC file")
+    return files
+
+
+def _lore(scene: Section, folder: Path) -> tuple[LoreEntry, ...]:
+    entries = {entry.id: entry for entry in read_lore(scene)}
+    for file in _files(scene, folder, "lore_files", MAX_LORE_FILES):
+        section = read_document(file)
+        for entry in read_lore(section):
+            if entry.id in entries:
+                section.fail("lore", f"{entry.id!r} is the id of another entry of this scene")
+            entries[entry.id] = entry
+        section.finish()
+    return tuple(entries.values())
+
+
+def _files(scene: Section, folder: Path, field: str, most: int) -> tuple[Path, ...]:
+    root = folder.resolve()
+    files: dict[Path, None] = {}
+    for at, (line, name) in enumerate(scene.texts(field, most, MAX_META_TEXT)):
+        item, path = f"{field}[{at}]", folder / name
+        # A pack may come from a stranger: it must not make us read other files of this machine.
+        if not path.resolve().is_relative_to(root):
+            scene.fail(item, f"{name!r} leads out of the pack's folder", line)
+        if path in files:
+            scene.fail(item, f"{name!r} is listed twice", line)
+        if not path.is_file():
+            scene.fail(item, f"there is no file {name!r} in the pack", line)
+        files[path] = None
     return tuple(files)

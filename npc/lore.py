@@ -1,0 +1,137 @@
+"""What comes to an NPC's mind at a line: lore that waits for words and for the state of the world.
+
+Only what the listeners of the answer have heard is searched, so that nobody learns from an answer
+what was said elsewhere.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+
+from npc.persona import Persona
+from scenes.lore import LoreEntry, WorldState
+from scenes.patterns import compile_pattern
+
+#: Scripts that are written without spaces, or hang particles on to words (Korean): in these the
+#: neighbour of a key says nothing about where the word ends.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
+    "\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_SPACED_LETTER = re.compile(rf"[^\W{_UNSPACED}]")
+
+
+class Trigger:
+    """One entry, ready to be looked for.
+
+    Attributes:
+        entry: what it is of.
+    """
+
+    def __init__(self, entry: LoreEntry) -> None:
+        self.entry = entry
+        self._keys = [_normal(key, case=entry.case) for key in entry.keys]
+        self._also = [_normal(key, case=entry.case) for key in entry.also]
+        self._patterns = [compile_pattern(p, case=entry.case) for p in entry.patterns]
+
+    def fires(self, said: "Said", state: WorldState) -> bool:
+        """Whether it comes to mind."""
+        entry = self.entry
+        if not all(condition.holds(state) for condition in entry.when):
+            return False
+        if entry.constant:
+            return True
+        text = said.exact if entry.case else said.folded
+        named = any(self._in(text, key) for key in self._keys)
+        if not named and not any(pattern.search(said.exact) for pattern in self._patterns):
+            return False
+        if not self._also:
+            return True
+        found = (self._in(text, key) for key in self._also)
+        match entry.also_needs:
+            case "any":
+                return any(found)
+            case "all":
+                return all(found)
+            case "not_any":
+                return not any(found)
+            case "not_all":
+                return not all(found)
+
+    def _in(self, text: str, key: str) -> bool:
+        return _has_word(text, key) if self.entry.whole_words else key in text
+
+
+class Said:
+    """Some lines, as keys are compared with them.
+
+    Attributes:
+        exact: the lines; folded: without the difference of upper and lower case.
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.exact = _normal("\n".join(lines), case=True)
+        self.folded = _normal(self.exact, case=False)
+
+
+class Lorebook:
+    """All that one NPC may be reminded of."""
+
+    def __init__(self, triggers: Iterable[Trigger] = ()) -> None:
+        # What must make room first is last.
+        self._triggers = sorted(
+            triggers, key=lambda trigger: (-trigger.entry.priority, -trigger.entry.order)
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self._triggers)
+
+    def told(
+        self, lines: Sequence[str], state: WorldState, tokens: int, cost: Callable[[str], int]
+    ) -> list[str]:
+        """What comes to mind, in the order in which it is told.
+
+        Args:
+            lines: what was said last.
+            tokens: that it may take; an entry that does not fit is left out, one after it may fit.
+            cost: tokens of an entry's text.
+        """
+        said, kept = Said(lines), list[LoreEntry]()
+        for trigger in self._triggers:
+            entry = trigger.entry
+            if trigger.fires(said, state) and (needed := cost(entry.text)) <= tokens:
+                tokens -= needed
+                kept.append(entry)
+        return [entry.text for entry in sorted(kept, key=lambda entry: entry.order)]
+
+
+def triggers(lore: Iterable[LoreEntry]) -> tuple[Trigger, ...]:
+    """Those entries that wait; the others stand in the prompt's beginning."""
+    return tuple(Trigger(entry) for entry in lore if not entry.lasting)
+
+
+def lorebook(persona: Persona, scene: Iterable[Trigger]) -> Lorebook:
+    """What one NPC knows of a scene's lore, and its own."""
+    known = [t for t in scene if t.entry.known_to(persona.id, persona.factions)]
+    return Lorebook([*known, *triggers(persona.lore)])
+
+
+def _normal(text: str, *, case: bool) -> str:
+    """Text in which what looks the same is the same; valid Unicode in any case."""
+    whole = text.encode("utf-8", "replace").decode("utf-8")
+    return unicodedata.normalize("NFKC", whole if case else whole.casefold())
+
+
+def _has_word(text: str, key: str) -> bool:
+    at = text.find(key)
+    while at >= 0:
+        end = at + len(key)
+        if not _joined(text[at - 1 : at], key[:1]) and not _joined(key[-1:], text[end : end + 1]):
+            return True
+        at = text.find(key, at + 1)
+    return False
+
+
+def _joined(left: str, right: str) -> bool:
+    """Whether two neighbours are part of one word."""
+    return bool(_SPACED_LETTER.fullmatch(left) and _SPACED_LETTER.fullmatch(right))
