@@ -15,7 +15,7 @@ from gameserver.guards import GuardedConnection
 from gameserver.inbound import Message, parse
 from gameserver.messages import Hello, Reconnect, Version, Welcome
 from gameserver.outbox import Outbox
-from gameserver.protocol import MAJOR, MINOR, Close, Code, Refusal, encode, now_ms
+from gameserver.protocol import MAJOR, MINOR, MSGPACK, Close, Code, Encoded, Refusal, encode, now_ms
 from gameserver.session import Session
 from gameserver.sessions import Sessions
 from gameserver.settings import Settings
@@ -53,6 +53,7 @@ class Connection:
     def __init__(self, socket: GuardedConnection, house: House) -> None:
         self._socket = socket
         self._house = house
+        self._binary = socket.subprotocol == MSGPACK
         self._settings = house.settings
         self._address = str(socket.remote_address[0]) if socket.remote_address else ""
         self._session: Session | None = None
@@ -117,42 +118,42 @@ class Connection:
         """Take one message in and answer it."""
         received = time.monotonic()
         self._house.tally.count("frames_in")
-        size = len(frame) if frame.isascii() else len(frame.encode())  # type: ignore[union-attr]
+        size = len(frame.encode() if isinstance(frame, str) else frame)
         wait_s = max(self._messages.take(), self._bytes.take(size))
         if wait_s and self._refused.add():
             self.fail(rate_limited(wait_s, "messages", close=Close.RATE_LIMITED))
             return
         message = None
         try:
-            message = parse(frame, self._settings.limits)
+            message = parse(frame, self._settings.limits, binary=self._binary)
             answer, refusal = self._respond(message, received, wait_s)
         except Refusal as failure:
             re = message.id if message is not None else failure.re
             answer, refusal = failure.encode(re), failure
-        if refusal is not None:
+        if refusal is not None and answer is not None:
             self._refuse(refusal, answer, message)
-        elif answer:
+        elif answer is not None:
             self._outbox.tell(answer)
 
     def _respond(
         self, message: Message, received: float, wait_s: float
-    ) -> tuple[bytes, Refusal | None]:
+    ) -> tuple[Encoded | None, Refusal | None]:
         """Carry a message out. Returns its answer, and what that refuses; raises `Refusal` too."""
         if self._session is None:
             self._identify(message)
-            return b"", None
+            return None, None
         if message.t == "identify":
             raise self._second_identify()
         if message.t == "bye":
             self._close(Close.NORMAL, 0.0)
-            return b"", None
+            return None, None
         try:
             return self._session.handle(message, received, wait_s)
         except Exception:
             _log.exception("a command failed", type=message.t)
             raise Refusal(Code.INTERNAL, "the server made a mistake") from None
 
-    def _refuse(self, refusal: Refusal, answer: bytes, message: Message | None) -> None:
+    def _refuse(self, refusal: Refusal, answer: Encoded, message: Message | None) -> None:
         re = message.id if message is not None else refusal.re
         if refusal.unreadable and self._bad.add():
             refusal = Refusal(refusal.code, refusal.msg, close=Close.BAD_MESSAGES)
@@ -222,7 +223,7 @@ class Connection:
         self._identified_twice = True
         return Refusal(Code.ALREADY_IDENTIFIED, "you are known already", close=close)
 
-    def _hello(self) -> bytes:
+    def _hello(self) -> Encoded:
         guards = self._settings.guards
         hello = Hello(
             proto=Version(MAJOR, MINOR),

@@ -16,8 +16,8 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from engine.api import Ticket
 from gameserver.connection import Connection, House
 from gameserver.guards import GuardedConnection, Handshakes
-from gameserver.handshake import Doorman
-from gameserver.protocol import FEATURES, SUBPROTOCOL
+from gameserver.handshake import SUBPROTOCOLS, Doorman, choose_framing
+from gameserver.protocol import FEATURES
 from gameserver.sessions import Sessions
 from gameserver.settings import Settings
 from gameserver.tally import Tally
@@ -90,7 +90,8 @@ class GameServer:
             settings.port,
             create_connection=connection,  # type: ignore[arg-type]
             process_request=self._doorman.judge,
-            subprotocols=[SUBPROTOCOL],  # type: ignore[list-item]
+            subprotocols=SUBPROTOCOLS,
+            select_subprotocol=choose_framing,
             compression=None,
             server_header=None,
             open_timeout=guards.open_timeout_s,

@@ -18,7 +18,7 @@ from websockets.protocol import OPEN, Event
 from websockets.server import ServerProtocol
 
 from gameserver.admission import TokenBucket
-from gameserver.protocol import Close, Code, Refusal
+from gameserver.protocol import MSGPACK, Close, Code, Encoded, Refusal
 from gameserver.settings import Settings
 from gameserver.tally import Tally
 
@@ -123,16 +123,22 @@ class GuardedConnection(ServerConnection):
         """Whether the client keeps up with what has been written."""
         return not self.paused and self.protocol.state is OPEN
 
-    def write(self, messages: Sequence[bytes]) -> None:
-        """Send text messages, each in one frame, in one system call. Never waits."""
+    def write(self, messages: Sequence[Encoded]) -> None:
+        """Send messages, each in one frame, in one system call. Never waits."""
         if self.protocol.state is not OPEN or self.transport.is_closing():
             return
         for message in messages:
-            self.protocol.send_text(message)
+            self._send_message(message)
         data = b"".join(self.protocol.data_to_send())
         self.transport.write(data)
         self._tally.count("frames_out", len(messages))
         self._tally.count("bytes_out", len(data))
+
+    def _send_message(self, message: Encoded) -> None:
+        if self.subprotocol == MSGPACK:
+            self.protocol.send_binary(message.msgpack)
+        else:
+            self.protocol.send_text(message.json)
 
     def abort(self, code: Close) -> None:
         """Drop the connection now, without a word; `code` goes into the counters only."""
@@ -241,7 +247,7 @@ class GuardedConnection(ServerConnection):
         """The library closes at once; a message that was too large is named before."""
         if code == CloseCode.MESSAGE_TOO_BIG and self.protocol.state is OPEN:
             error = Refusal(Code.TOO_LARGE, reason, limit=self._frame_limit, close=Close.TOO_LARGE)
-            self.protocol.send_text(error.encode())
+            self._send_message(error.encode())
         self._fail(code, reason)
 
     def _tell_and_end(self) -> None:

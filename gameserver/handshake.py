@@ -1,17 +1,37 @@
 """The HTTP side of the game port: health, and who may upgrade to a WebSocket."""
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from urllib.parse import parse_qsl
 
 from websockets.asyncio.server import ServerConnection
+from websockets.exceptions import NegotiationError
 from websockets.http11 import Request, Response
+from websockets.typing import Subprotocol
 
-from gameserver.protocol import PATH
+from gameserver.protocol import MSGPACK, PATH, SUBPROTOCOL
 from gameserver.settings import Settings
 from gameserver.tally import Tally
 
 #: Query parameters that look like credentials: those end up in logs and histories.
 _SECRETS = frozenset({"token", "access_token", "key", "api_key", "apikey", "jwt", "auth", "ticket"})
+
+
+SUBPROTOCOLS = (Subprotocol(SUBPROTOCOL), Subprotocol(MSGPACK))
+
+
+def choose_framing(
+    connection: ServerConnection, offered: Sequence[Subprotocol]
+) -> Subprotocol | None:
+    """The first framing we know of those that a client offers, in its order of preference.
+
+    Raises:
+        NegotiationError: there is none; the upgrade is answered with 400.
+    """
+    for name in offered:
+        if name in SUBPROTOCOLS:
+            return name
+    raise NegotiationError("offer one of the subprotocols " + ", ".join(SUBPROTOCOLS))
 
 
 class Doorman:

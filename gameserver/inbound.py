@@ -1,6 +1,7 @@
 """Messages from clients: from one frame to an envelope, or a `Refusal` that says what is wrong.
 
-JSON first, then limits on its shape, then the envelope. Unknown fields obey the limits too.
+JSON or msgpack first, then limits on its shape, then the envelope. Unknown fields obey the limits
+too.
 """
 
 import hashlib
@@ -41,23 +42,29 @@ class Message:
         return hashlib.blake2b(body, digest_size=16).digest()
 
 
-def parse(frame: str | bytes, limits: Limits) -> Message:
+def parse(frame: str | bytes, limits: Limits, *, binary: bool = False) -> Message:
     """Read one frame up to its envelope.
+
+    Args:
+        binary: whether frames are binary and hold msgpack.
 
     Raises:
         Refusal: `bad_frame` (fatal), `bad_json`, `too_deep`, `too_large` or `bad_field`, with the
             message's id where that could be read.
     """
-    if isinstance(frame, bytes):
-        raise Refusal(Code.BAD_FRAME, "this subprotocol uses text frames", close=Close.WRONG_FRAME)
+    if isinstance(frame, bytes) is not binary:
+        kind = "binary" if binary else "text"
+        problem = f"this subprotocol uses {kind} frames"
+        raise Refusal(Code.BAD_FRAME, problem, close=Close.WRONG_FRAME)
     try:
-        message = _decode(frame)
+        message = _unpack(frame) if isinstance(frame, bytes) else _decode(frame)
     except RecursionError:
         raise _too_deep(limits, None) from None
     except Refusal:
         raise
-    except ValueError as error:
-        raise Refusal(Code.BAD_JSON, f"not JSON: {error}"[:200], unreadable=True) from None
+    except (ValueError, msgspec.DecodeError) as error:
+        form = "msgpack" if binary else "JSON"
+        raise Refusal(Code.BAD_JSON, f"not {form}: {error}"[:200], unreadable=True) from None
     if not isinstance(message, dict):
         raise bad_field("a message is an object")
     ident = message.get("id")
@@ -95,9 +102,12 @@ def _integer(digits: str) -> int:
 
 
 def _number(digits: str) -> float | int:
-    number = float(digits)
+    return _whole(float(digits))
+
+
+def _whole(number: float) -> float | int:
     if not math.isfinite(number):
-        raise ValueError(f"the number {digits[:20]} is out of range")
+        raise ValueError("a number is out of range")
     # Engines that know only floats echo the sequence number 12 as 12.0.
     return int(number) if number.is_integer() and abs(number) <= _BIGGEST_INTEGER else number
 
@@ -113,6 +123,31 @@ _decode = json.JSONDecoder(
     parse_float=_number,
     parse_constant=_constant,
 ).decode
+
+
+def _unpack(frame: bytes) -> Any:
+    """msgpack, as far as JSON could say the same. Of a key that appears twice the last one counts:
+    the decoder does not show it, and nobody else reads the frame."""
+    return _as_json(msgspec.msgpack.decode(frame))
+
+
+def _as_json(value: Any) -> Any:
+    match value:
+        case None | bool() | str():
+            return value
+        case int():
+            if abs(value) > _BIGGEST_INTEGER:
+                raise bad_field(f"the integer {value} is beyond 2^53")
+            return value
+        case float():
+            return _whole(value)
+        case list():
+            return [_as_json(item) for item in value]
+        case dict():
+            if not all(isinstance(key, str) for key in value):
+                raise ValueError("keys are strings")
+            return {key: _as_json(item) for key, item in value.items()}
+    raise ValueError(f"{type(value).__name__} has no place in a message")
 
 
 def _check_shape(value: object, limits: Limits, re: int | None, depth: int = 1) -> None:

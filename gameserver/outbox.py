@@ -7,7 +7,7 @@ from typing import Protocol
 
 from gameserver.admission import Offences
 from gameserver.messages import Ack, Gap
-from gameserver.protocol import Close, encode
+from gameserver.protocol import Close, Encoded, encode
 from gameserver.settings import Settings
 from gameserver.streams import Latest, Stream
 from gameserver.tally import Tally
@@ -23,7 +23,7 @@ class Wire(Protocol):
     def writable(self) -> bool:
         """Whether the client keeps up."""
 
-    def write(self, messages: Sequence[bytes]) -> None:
+    def write(self, messages: Sequence[Encoded]) -> None:
         """Send messages, one frame each."""
 
     def abort(self, code: Close) -> None:
@@ -47,7 +47,7 @@ class Feed:
         self,
         stream: Stream,
         s: int,
-        snapshot: Callable[[Gap | None], bytes],
+        snapshot: Callable[[Gap | None], Encoded],
         live: Callable[[], Iterable[Turn]],
         interest: frozenset[str] | None,
     ) -> None:
@@ -99,8 +99,8 @@ class Outbox:
         self._loop = asyncio.get_running_loop()
         self._limit = settings.guards.outbound_messages
         self._gaps = Offences(settings.guards.snapshots_per_minute, 60.0)
-        self._owed: deque[Sequence[bytes]] = deque()
-        self._control: deque[bytes] = deque()
+        self._owed: deque[Sequence[Encoded]] = deque()
+        self._control: deque[Encoded] = deque()
         self._feeds: dict[Stream, Feed] = {}
         self._hearings: dict[Turn, Hearing] = {}
         self._dirty: dict[Latest, None] = {}
@@ -112,7 +112,7 @@ class Outbox:
         """Whether there is no connection."""
         return self._wire is None
 
-    def tell(self, message: bytes) -> None:
+    def tell(self, message: Encoded) -> None:
         """Queue an answer; answers are never merged or dropped."""
         if self._wire is None:
             return
@@ -128,7 +128,7 @@ class Outbox:
     def follow(
         self,
         stream: Stream,
-        snapshot: Callable[[Gap | None], bytes],
+        snapshot: Callable[[Gap | None], Encoded],
         live: Callable[[], Iterable[Turn]],
         interest: frozenset[str] | None = None,
     ) -> None:
@@ -237,7 +237,7 @@ class Outbox:
         self._scheduled = False
         more = True
         while more and self._wire is not None and self._wire.writable:
-            batch: list[bytes] = []
+            batch: list[Encoded] = []
             size = 0
             more = False
             for unit in self._units():
@@ -249,7 +249,7 @@ class Outbox:
             if batch:
                 self._wire.write(batch)
 
-    def _units(self) -> Iterator[Sequence[bytes]]:
+    def _units(self) -> Iterator[Sequence[Encoded]]:
         """Messages that belong together. Cursors move before each is yielded, so that the
         iteration may be dropped and begun anew at any point."""
         while self._owed:
@@ -269,7 +269,7 @@ class Outbox:
             del self._dirty[latest]
             yield (latest.message(),)
 
-    def _events(self, feed: Feed) -> Iterator[Sequence[bytes]]:
+    def _events(self, feed: Feed) -> Iterator[Sequence[Encoded]]:
         events = feed.stream.after(feed.s)
         if events is None:
             yield from self._catch_up(feed)
@@ -288,7 +288,7 @@ class Outbox:
 
     def _missed(
         self, feed: Feed, s: int | None, chunks: Mapping[str, int]
-    ) -> Iterator[Sequence[bytes]]:
+    ) -> Iterator[Sequence[Encoded]]:
         """What brings a feed from event `s` to the present, in order, as if sent at once: whatever
         happens meanwhile comes after it."""
         stream = feed.stream
@@ -319,7 +319,7 @@ class Outbox:
             if not self._parked:
                 yield (self._words(hearing),)
 
-    def _words(self, hearing: Hearing) -> bytes:
+    def _words(self, hearing: Hearing) -> Encoded:
         turn, i = hearing.turn, hearing.i
         message = turn.sync(i) if hearing.resync else turn.delta(i)
         hearing.i = turn.published
@@ -335,7 +335,7 @@ class Outbox:
         self._loop.call_at(hearing.due, self.wake)
         return False
 
-    def _catch_up(self, feed: Feed) -> Iterator[Sequence[bytes]]:
+    def _catch_up(self, feed: Feed) -> Iterator[Sequence[Encoded]]:
         """The client fell out of the window: show it where things stand now."""
         self._tally.count("gaps")
         if self._gaps.add() and self._wire is not None:

@@ -10,7 +10,9 @@ import msgspec
 
 MAJOR, MINOR = 1, 0
 PATH = "/v1/ws"
+#: Framings: text frames of JSON, binary frames of msgpack; the same messages in both.
 SUBPROTOCOL = "npc.v1.json"
+MSGPACK = "npc.v1.msgpack"
 #: Stream of what only one session may see.
 PRIVATE = "me"
 #: Optional parts of the protocol that this server has; clients name them in `caps` and `need`.
@@ -20,6 +22,7 @@ FEATURES = (
     "instances",
     "interest",
     "interrupt",
+    "msgpack",
     "observe",
     "pause",
     "prefill",
@@ -111,7 +114,7 @@ class Refusal(Exception):
         self.unreadable = unreadable
         self.re = re
 
-    def encode(self, re: int | None = None, st: str | None = None) -> bytes:
+    def encode(self, re: int | None = None, st: str | None = None) -> "Encoded":
         """The `error` message, answering command `re`."""
         body = Error(
             code=self.code,
@@ -152,6 +155,32 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 _encoder = msgspec.json.Encoder()
+_packer = msgspec.msgpack.Encoder()
+
+
+class Encoded:
+    """A message to clients as bytes, made once for everybody who gets it.
+
+    Attributes:
+        json: UTF-8, no line breaks. Sizes and limits are those of this form.
+    """
+
+    __slots__ = ("_envelope", "_msgpack", "json")
+
+    def __init__(self, envelope: Envelope) -> None:
+        self.json = _encoder.encode(envelope)
+        self._envelope = envelope
+        self._msgpack: bytes | None = None
+
+    def __len__(self) -> int:
+        return len(self.json)
+
+    @property
+    def msgpack(self) -> bytes:
+        """The same message for those who asked for msgpack."""
+        if self._msgpack is None:
+            self._msgpack = _packer.encode(self._envelope)
+        return self._msgpack
 
 
 def encode(
@@ -162,9 +191,9 @@ def encode(
     s: int | None = None,
     ep: int | None = None,
     re: int | None = None,
-) -> bytes:
-    """One message to a client, stamped with the wall clock. UTF-8 JSON, no line breaks."""
-    return _encoder.encode(Envelope(t=t, st=st, s=s, ep=ep, re=re, ts=now_ms(), d=d))
+) -> Encoded:
+    """One message to a client, stamped with the wall clock."""
+    return Encoded(Envelope(t=t, st=st, s=s, ep=ep, re=re, ts=now_ms(), d=d))
 
 
 def encoded_size(text: str) -> int:

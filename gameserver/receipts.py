@@ -4,7 +4,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from gameserver.inbound import Message
-from gameserver.protocol import Code, Refusal
+from gameserver.protocol import Code, Encoded, Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +12,7 @@ class Receipt:
     """The digest of a command, and its answer."""
 
     digest: bytes
-    answer: bytes
+    answer: Encoded
 
 
 class Receipts:
@@ -26,7 +26,7 @@ class Receipts:
         self._bytes = 0
         self._highest = -1
 
-    def recall(self, message: Message) -> bytes | None:
+    def recall(self, message: Message) -> Encoded | None:
         """The answer this message got before; None if it is new.
 
         Raises:
@@ -43,7 +43,7 @@ class Receipts:
             raise Refusal(Code.BAD_FIELD, problem, unreadable=True)
         return None
 
-    def keep(self, message: Message, answer: bytes) -> None:
+    def keep(self, message: Message, answer: Encoded) -> None:
         """Remember the answer to a new message."""
         assert message.id is not None
         self._kept[message.id] = Receipt(message.digest(), answer)

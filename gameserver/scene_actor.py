@@ -37,7 +37,7 @@ from gameserver.messages import (
     WorldEvent,
 )
 from gameserver.overheard import Overheard
-from gameserver.protocol import Code, Refusal, new_id, now_ms
+from gameserver.protocol import Code, Encoded, Refusal, new_id, now_ms
 from gameserver.scene_view import view_scene
 from gameserver.settings import Settings
 from gameserver.streams import Latest, Stream
@@ -100,7 +100,7 @@ class SceneActor:
 
     # Presence
 
-    def join(self, session: "Session", command: SceneJoin, re: int | None) -> bytes:
+    def join(self, session: "Session", command: SceneJoin, re: int | None) -> Encoded:
         """Let a session in, or show it the scene again if it is in already: `scene.joined`."""
         if session not in self._members:
             if len(self._members) >= self._limits.players_per_scene:
@@ -380,12 +380,12 @@ class SceneActor:
     def _describe(self, rev: int) -> dict[str, object]:
         return {**self.pack.meta, "title": self.pack.title, "rev": rev}
 
-    def _snapshot(self, session: "Session", gap: Gap | None) -> bytes:
+    def _snapshot(self, session: "Session", gap: Gap | None) -> Encoded:
         """What stands in for events that a session has missed, or shows what has changed."""
         self._show_live_turns(session)
         return self._view(session, "scene.snapshot", None, gap)
 
-    def _view(self, session: "Session", t: str, re: int | None, gap: Gap | None = None) -> bytes:
+    def _view(self, session: "Session", t: str, re: int | None, gap: Gap | None = None) -> Encoded:
         return view_scene(
             t,
             self.stream,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from gameserver.floor import Floor
 from gameserver.messages import Activity, Gap, NpcView, PlayerView, Role, SceneView, TurnSync
 from gameserver.outbox import Outbox
-from gameserver.protocol import encode
+from gameserver.protocol import Encoded, encode
 from gameserver.streams import Stream
 from npc.cast import OpenScene
 
@@ -31,7 +31,7 @@ def view_scene(
     room: int,
     gap: Gap | None,
     re: int | None,
-) -> bytes:
+) -> Encoded:
     """The message `t` that shows a scene.
 
     Text and event number are those that `outbox` has sent, so that what it sends next continues

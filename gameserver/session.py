@@ -12,7 +12,7 @@ from gameserver.admission import TokenBucket, rate_limited
 from gameserver.inbound import Message
 from gameserver.messages import Ack, Gap, HeartbeatAck, Notice
 from gameserver.outbox import Outbox
-from gameserver.protocol import PRIVATE, Code, Refusal, encode, new_id, now_ms
+from gameserver.protocol import PRIVATE, Code, Encoded, Refusal, encode, new_id, now_ms
 from gameserver.receipts import Receipts
 from gameserver.scene_actor import SceneActor
 from gameserver.settings import Settings
@@ -69,7 +69,7 @@ class Session:
 
     def handle(
         self, message: Message, received: float, wait_s: float
-    ) -> tuple[bytes, Refusal | None]:
+    ) -> tuple[Encoded, Refusal | None]:
         """Answer a message, carrying it out unless that was done before.
 
         Args:
@@ -126,7 +126,7 @@ class Session:
         self._scenes.clear()
         self.outbox.close()
 
-    def _run(self, message: Message, command: c.Command, received: float) -> bytes:
+    def _run(self, message: Message, command: c.Command, received: float) -> Encoded:
         """Carry out a command. Returns its answer."""
         if self._world.draining and isinstance(command, (c.Say, c.SceneJoin)):
             raise Refusal(Code.DRAINING, "this server is going away", retry_ms=1000)
@@ -168,7 +168,7 @@ class Session:
                 raise AssertionError("the connection answers these")
         return _reply(message, "ack", Ack(), actor)
 
-    def _join(self, command: c.SceneJoin, re: int | None) -> bytes:
+    def _join(self, command: c.SceneJoin, re: int | None) -> Encoded:
         stream = stream_of(command.scene, command.instance)
         limit = self._limits.scenes_per_session
         if stream not in self._scenes and len(self._scenes) >= limit:
@@ -178,7 +178,7 @@ class Session:
         self._scenes[stream] = actor
         return joined
 
-    def _leave(self, message: Message, command: c.SceneLeave) -> bytes:
+    def _leave(self, message: Message, command: c.SceneLeave) -> Encoded:
         named = command.scene and stream_of(command.scene, command.instance)
         actor = self._scene(message, named)
         actor.leave(self)
@@ -244,7 +244,7 @@ class Session:
         actors = self._scenes.values()
         return [turn for actor in actors for turn in actor.live_turns(self, private=True)]
 
-    def _private_gap(self, gap: Gap | None) -> bytes:
+    def _private_gap(self, gap: Gap | None) -> Encoded:
         """What stands in for private events that are gone: how many, and what is whispered now."""
         for turn in self._whispers():
             self.outbox.listen(turn, 0, resync=True)
@@ -257,7 +257,7 @@ class Session:
 
 def _reply(
     message: Message, t: str, payload: msgspec.Struct, actor: SceneActor | None = None
-) -> bytes:
+) -> Encoded:
     if actor is None:
         return encode(t, payload, re=message.id)
     return encode(t, payload, st=actor.stream.id, ep=actor.stream.ep, re=message.id)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from gameserver.protocol import Payload, encode
+from gameserver.protocol import Encoded, Payload, encode
 from gameserver.settings import Flow
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Event:
 
     s: int
     t: str
-    message: bytes
+    message: Encoded
     at: float
     opens: "Turn | None"
     closes: "Turn | None"
@@ -121,7 +121,7 @@ class Latest:
         self.stream = stream
         self._build = build
         self.rev = 0
-        self._message: bytes | None = None
+        self._message: Encoded | None = None
         stream.latest.add(self)
 
     def changed(self) -> None:
@@ -131,7 +131,7 @@ class Latest:
         for listener in self.stream.listeners:
             listener.mark(self)
 
-    def message(self) -> bytes:
+    def message(self) -> Encoded:
         """The newest value."""
         if self._message is None:
             payload = self._build(self.rev)

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from gameserver.messages import Delta, TurnSync
-from gameserver.protocol import encode, encoded_size
+from gameserver.protocol import Encoded, encode, encoded_size
 from gameserver.streams import Stream
 
 
@@ -35,7 +35,7 @@ class Turn:
         self._loop = asyncio.get_running_loop()
         self._published_at = -merge_s
         self._timer: asyncio.TimerHandle | None = None
-        self._delta: tuple[int, int, bytes] = (0, 0, b"")
+        self._delta: tuple[int, int, Encoded | None] = (0, 0, None)
 
     def append(self, text: str) -> None:
         """Add a chunk and see to its publication."""
@@ -66,10 +66,10 @@ class Turn:
         """All text, or that of the chunks before `end`."""
         return "".join(self.chunks[:end])
 
-    def delta(self, i: int) -> bytes:
+    def delta(self, i: int) -> Encoded:
         """`npc.delta` with what has been published from chunk `i` on."""
         start, end, message = self._delta
-        if (start, end) != (i, self.published):
+        if message is None or (start, end) != (i, self.published):
             # Those who keep up all ask for the same piece.
             text = "".join(self.chunks[i : self.published])
             message = self._encode("npc.delta", Delta(self.id, i, self.published - i, text))
@@ -80,9 +80,9 @@ class Turn:
         """Chunks `i` to before `end`, for those who come to them late."""
         return TurnSync(self.id, self.npc, i, end - i, "".join(self.chunks[i:end]))
 
-    def sync(self, i: int) -> bytes:
+    def sync(self, i: int) -> Encoded:
         """`npc.turn.sync` with what has been published from chunk `i` on."""
         return self._encode("npc.turn.sync", self.view(i, self.published))
 
-    def _encode(self, t: str, d: Delta | TurnSync) -> bytes:
+    def _encode(self, t: str, d: Delta | TurnSync) -> Encoded:
         return encode(t, d, st=self.streams[0].id, ep=self.streams[0].ep)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gameserver.messages import Ack, Gap, TurnEnd, TurnStart, TurnUsage
 from gameserver.outbox import Outbox
-from gameserver.protocol import Close, encode
+from gameserver.protocol import Close, Encoded, encode
 from gameserver.settings import Flow
 from gameserver.streams import Latest, Stream
 from gameserver.tally import Tally
@@ -25,10 +25,10 @@ class Wire:
 
     def __init__(self) -> None:
         self.writable = True
-        self.sent: list[bytes] = []
+        self.sent: list[Encoded] = []
         self.aborted: Close | None = None
 
-    def write(self, messages: Sequence[bytes]) -> None:
+    def write(self, messages: Sequence[Encoded]) -> None:
         assert self.writable
         self.sent += messages
 
@@ -36,7 +36,7 @@ class Wire:
         self.aborted = code
 
     def messages(self) -> list[dict[str, Any]]:
-        return [json.loads(message) for message in self.sent]
+        return [json.loads(message.json) for message in self.sent]
 
 
 class Client:
@@ -47,7 +47,7 @@ class Client:
         self.outbox = Outbox(self.wire, SETTINGS, Tally())
         self.outbox.follow(stream, self.snapshot, list)
 
-    def snapshot(self, gap: Gap | None) -> bytes:
+    def snapshot(self, gap: Gap | None) -> Encoded:
         assert gap is not None
         return encode("scene.snapshot", gap)
 
