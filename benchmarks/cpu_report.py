@@ -93,7 +93,8 @@ class Figure:
     def __str__(self) -> str:
         if self.count == 1:
             return f"{number(self.median)} (1 run)"
-        return f"{number(self.median)} ({number(self.least)}–{number(self.most)})"
+        least, most = number(self.least), number(self.most)
+        return least if least == most else f"{number(self.median)} ({least}–{most})"
 
 
 class Results:
