@@ -116,7 +116,8 @@ class Session:
 
     def recover(self, resume: c.Resume) -> None:
         """Send what the client has missed, before anything else that happens from now on."""
-        cursors = {cursor.st: cursor.s for cursor in resume.cursors}
+        # `me` begins with the session: who has no cursor in it has not got anything of it.
+        cursors = {PRIVATE: 0, **{cursor.st: cursor.s for cursor in resume.cursors}}
         self.outbox.recover(cursors, {cursor.turn: cursor.next_i for cursor in resume.turns})
 
     def end(self) -> None:

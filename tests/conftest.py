@@ -8,6 +8,11 @@ from engine.weights.fetch import fetch_model
 from engine.weights.gguf import GGUFCheckpoint
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--seeds N`: how many times the tests of cut lines are repeated, each time otherwise."""
+    parser.addoption("--seeds", type=int, default=20, help="repetitions of tests of cut lines")
+
+
 @pytest.fixture(scope="session")
 def cache_dir(request: pytest.FixtureRequest) -> Path:
     """Where `make serve` keeps fetched models in a checkout, so that tests and server share one

@@ -102,6 +102,18 @@ async def test_without_a_usable_cursor_things_are_shown_as_they_stand(
         assert [player["id"] for player in snapshot["d"]["players"]] == ["ann"]
 
 
+async def test_a_first_whisper_that_was_missed_is_heard(tmp_path: Path) -> None:
+    """Who has never got anything on `me` has no cursor there."""
+    async with serving(tmp_path, ["x"]) as server:
+        ann, bob = await arrive(server), await Player.enter(server, "bob")
+        ann.drop()
+        await bob.get("presence", changes=[_change("ann", "away")])
+        await bob.ask("say", {"text": "psst", "to": ["ann"]})
+        assert "me" not in ann.cursors
+        await ann.connect()
+        assert (await ann.until("player.said"))["st"] == "me"
+
+
 async def test_commands_sent_again_run_once(tmp_path: Path) -> None:
     async with serving(tmp_path, ["Yes."]) as server:
         ann = await arrive(server)

@@ -64,8 +64,8 @@ class Wanderer:
         self._send({"t": "identify", "d": identity})
         for command in self._open.values():
             self._send(command)
-        while self.log[-1:] == [] or self.log[-1]["t"] != "welcome":
-            await self.receive()
+        while (await self.receive())["t"] != "welcome":
+            pass
 
     def resume_wish(self) -> Message:
         """What `identify` carries to go on."""
@@ -147,7 +147,7 @@ class Wanderer:
 
     def _keep(self, message: Message) -> None:
         t, d, st, s = message["t"], message["d"], message.get("st"), message.get("s")
-        if st is not None:
+        if st is not None and "ep" in message:
             assert message["ep"] >= self._epochs.get(st, 0)
             self._epochs[st] = message["ep"]
         if message.get("re") is not None:
@@ -182,4 +182,5 @@ class Wanderer:
         elif t == "npc.turn.end":
             assert d["turn"] not in self.ended
             self.ended[d["turn"]] = d["text"]
-            assert d["text"].startswith(self.texts.pop(d["turn"], ("", 0))[0])
+            text, n = self.texts.pop(d["turn"], ("", 0))
+            assert text == d["text"] or n == 0, "what was begun is heard to its end"
