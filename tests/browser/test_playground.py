@@ -146,6 +146,30 @@ async def test_a_lost_connection_comes_back_by_itself_and_nothing_is_shown_twice
     await expect(page.locator(".line.own .words")).to_have_text(["Any rumours?", "Say that again?"])
 
 
+async def test_a_connection_lost_in_mid_sentence_goes_on_there_and_the_page_says_so(
+    visit: Visit,
+) -> None:
+    sockets: list[WebSocketRoute] = []
+
+    def through(socket: WebSocketRoute) -> None:
+        socket.connect_to_server()
+        sockets.append(socket)
+
+    async def tap(page: Page) -> None:
+        await page.route_web_socket(re.compile("/v1/ws"), through)
+
+    page = await visit("Ada", query="?instance=cut", prepare=tap)
+    await say(page, "Any rumours?")
+    speech = page.locator(".line.npc.speaking .words")
+    await expect(speech).to_contain_text("There is a green light")
+    await sockets[0].close(code=4441, reason="stalled")
+    await expect(page.locator(".note")).to_contain_text(["mid-sentence"])
+    await expect(page.locator(".line.npc:has(.ttft) .words")).to_have_text([REPLY])
+    await expect(page.locator(".line.npc .ending")).to_have_count(0)
+    await expect(page.locator(".line.own .words")).to_have_text(["Any rumours?"])
+    assert len(sockets) == 2
+
+
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (768, 1024), (1920, 1080)])
 async def test_nothing_is_out_of_reach_on_any_screen(visit: Visit, width: int, height: int) -> None:
     page = await visit("Ada", width=width, height=height, query="?instance=small")

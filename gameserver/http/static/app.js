@@ -36,7 +36,7 @@ class Playground {
       url: `${scheme}://${location.hostname}:${port}${path}?scene=${hint}`,
       onMessage: (message) => this.handlers[message.t]?.(message.d, message),
       onState: (state, detail) => this.showState(state, detail),
-      onReady: () => this.join().catch((error) => this.complain(error)),
+      onReady: (resumed) => this.ready(resumed),
     });
     this.listen();
   }
@@ -52,6 +52,16 @@ class Playground {
     this.player = player;
     $("rename").textContent = name;
     this.client.connect(player, name);
+  }
+
+  ready(resumed) {
+    if (resumed) {
+      const speaking = this.turns.size > 0;
+      this.journal.note(speaking ? "The connection was lost in mid-sentence; here is the rest" : "The connection was lost for a moment");
+    } else {
+      this.abandonTurns();
+      this.join().catch((error) => this.complain(error));
+    }
   }
 
   async join() {
@@ -113,16 +123,28 @@ class Playground {
     notice: ({ code, data }) => code === "degraded" && this.hint(data?.msg ?? "The house is very busy; answers are shorter."),
   };
 
-  setScene({ players, npcs, turns, meta }, { st: stream }) {
+  setScene({ players, npcs, turns, meta, gap }, { st: stream }) {
     this.stream = stream;
     this.npcs = new Map(npcs.map((npc) => [npc.id, npc]));
     this.players = new Map(players.map((player) => [player.id, player]));
-    this.turns.clear();
+    this.abandonTurns(new Set(turns.map(({ turn }) => turn)));
     this.stage.setCast(npcs);
     if (!this.npcs.has(this.chosen)) this.choose(npcs[0]?.id, false);
     this.setMeta(meta ?? {});
     this.showPlayers();
     for (const live of turns) this.handlers["npc.turn.sync"](live, { st: stream });
+    if (gap) this.recall().catch((error) => this.complain(error));
+  }
+
+  /** Turns of which we shall hear no end, but for those that are told anew. */
+  abandonTurns(live = new Set()) {
+    for (const [turn, { npc }] of this.turns) {
+      if (live.has(turn)) continue;
+      this.stage.hush(npc, turn);
+      this.journal.end(turn, { text: this.journal.wordsOf(turn), status: "abandoned" });
+    }
+    this.turns.clear();
+    this.showControls();
   }
 
   setMeta({ title, time, weather }) {
@@ -227,15 +249,7 @@ class Playground {
     $("connection").dataset.state = state;
     $("connection").lastChild.textContent = state === "open" ? "Connected" : detail ?? STATES[state];
     $("send").disabled = state !== "open";
-    if (state !== "open") {
-      // Whatever was being said is over for us; the history tells the rest after the next join.
-      for (const [turn, { npc }] of this.turns) {
-        this.stage.hush(npc, turn);
-        this.journal.end(turn, { text: this.journal.wordsOf(turn), status: "abandoned" });
-      }
-      this.turns.clear();
-      this.showControls();
-    }
+    if (state === "closed") this.abandonTurns();
   }
 
   hint(text) {

@@ -1,6 +1,7 @@
 // A player's connection to the game port: protocol v1 over a WebSocket, in JSON.
 //
-// It reconnects by itself. Everything the server says goes to `onMessage`, but for errors that answer a
+// It reconnects by itself and goes on where it was: with the same session, in mid-sentence if need be.
+// Commands that were not answered yet are sent again; the server carries each out once. Everything the server says goes to `onMessage`, but for errors that answer a
 // command: those reject the promise that the command returned.
 
 const SUBPROTOCOL = "npc.v1.json";
@@ -21,8 +22,10 @@ export class Refusal extends Error {
 export class Client {
   #socket = null;
   #lastId = 0;
-  #pending = new Map(); // id -> {resolve, reject}
+  #session = null; // {session, token}: what opens the session again
+  #pending = new Map(); // id -> {message, resolve, reject}
   #cursors = new Map(); // stream -> last event number seen
+  #chunks = new Map(); // turn that runs -> first chunk that is still to come
   #heartbeat = 0;
   #acknowledged = true;
   #wait = FIRST_WAIT_MS;
@@ -33,7 +36,8 @@ export class Client {
   /**
    * @param {{url: string, onMessage: (message: object) => void,
    *          onState: (state: "connecting"|"open"|"waiting"|"closed", detail?: string) => void,
-   *          onReady: () => void}} options  onReady runs after each `welcome`.
+   *          onReady: (resumed: boolean) => void}} options  onReady runs after each `welcome`; if it
+   *          was resumed, all that was missed follows by itself.
    */
   constructor({ url, onMessage, onState, onReady }) {
     Object.assign(this, { url, onMessage, onState, onReady });
@@ -52,6 +56,7 @@ export class Client {
   /** Leaves for good: lines that wait are dropped, the seat is free at once. */
   leave() {
     this.#wanted = false;
+    this.#forget();
     if (this.#socket?.readyState === WebSocket.OPEN) this.#send({ t: "bye", d: {} });
     this.#socket?.close(1000);
   }
@@ -63,8 +68,9 @@ export class Client {
     }
     const id = ++this.#lastId;
     return new Promise((resolve, reject) => {
-      this.#pending.set(id, { resolve, reject });
-      this.#send({ t: type, id, ...(stream ? { st: stream } : {}), d: payload });
+      const message = { t: type, id, ...(stream ? { st: stream } : {}), d: payload };
+      this.#pending.set(id, { message, resolve, reject });
+      this.#send(message);
     });
   }
 
@@ -74,10 +80,7 @@ export class Client {
 
   #open() {
     this.onState("connecting");
-    // Ids rise within a session, and every connection begins a new one.
-    this.#lastId = 0;
     this.#refusal = null;
-    this.#cursors.clear();
     const socket = new WebSocket(this.url, SUBPROTOCOL);
     this.#socket = socket;
     socket.onmessage = ({ data }) => socket === this.#socket && this.#receive(JSON.parse(data));
@@ -86,13 +89,19 @@ export class Client {
 
   #receive(message) {
     const { t: type, d: payload, re, st: stream, s: sequence } = message;
-    if (stream && sequence !== undefined) this.#cursors.set(stream, sequence);
+    // The answer to a join that is sent again shows the scene as it was: what came since counts.
+    const old = sequence < (this.#cursors.get(stream) ?? 0);
+    if (stream && sequence !== undefined && !old) this.#cursors.set(stream, sequence);
+    if (!old) this.#follow(type, payload);
     if (type === "hello") {
       this.#identify(payload);
     } else if (type === "welcome") {
       this.#wait = FIRST_WAIT_MS;
+      if (!payload.resumed) this.#forget();
+      this.#session = { session: payload.session, token: payload.resume_token };
       this.onState("open");
-      this.onReady();
+      for (const { message: open } of this.#pending.values()) this.#send(open);
+      this.onReady(payload.resumed);
     } else if (type === "heartbeat.ack") {
       this.#acknowledged = true;
       this.rtt = performance.now() - this.beatSent;
@@ -105,8 +114,30 @@ export class Client {
     const waiter = this.#pending.get(re);
     this.#pending.delete(re);
     if (waiter && type === "error") return waiter.reject(new Refusal(payload));
-    this.onMessage(message);
+    if (!old) this.onMessage(message);
     waiter?.resolve(message);
+  }
+
+  /** Keeps count of the chunks of the turns that run. */
+  #follow(type, payload) {
+    if (type === "npc.turn.start") this.#chunks.set(payload.turn, 0);
+    if (type === "npc.delta" || type === "npc.turn.sync") this.#chunks.set(payload.turn, payload.i + payload.n);
+    if (type === "npc.turn.end") this.#chunks.delete(payload.turn);
+    if (type === "scene.joined" || type === "scene.snapshot") {
+      for (const { turn, i, n } of payload.turns) this.#chunks.set(turn, i + n);
+    }
+  }
+
+  /** What belongs to a session is over with it: ids, cursors, commands without an answer. */
+  #forget() {
+    this.#session = null;
+    this.#lastId = 0;
+    this.#cursors.clear();
+    this.#chunks.clear();
+    for (const { reject } of this.#pending.values()) {
+      reject(new Refusal({ code: "offline", msg: "The connection was lost." }));
+    }
+    this.#pending.clear();
   }
 
   #identify({ hb_ms: period }) {
@@ -114,7 +145,12 @@ export class Client {
       auth: { kind: "none" }, player: this.player, name: this.name, caps: [], need: [],
       client: { engine: "browser", sdk: "troupe-playground", ver: "1", platform: "web" },
     };
-    this.#send({ t: "identify", id: ++this.#lastId, d: identity });
+    if (this.#session) {
+      const cursors = [...this.#cursors].map(([st, s]) => ({ st, s }));
+      const turns = [...this.#chunks].map(([turn, next]) => ({ turn, next_i: next }));
+      identity.resume = { ...this.#session, cursors, turns };
+    }
+    this.#send({ t: "identify", d: identity });
     this.#acknowledged = true;
     clearTimeout(this.#heartbeat);
     // A random first delay spreads the beats of many clients that connect together.
@@ -139,13 +175,10 @@ export class Client {
   #closed(code) {
     this.#socket = null;
     clearTimeout(this.#heartbeat);
-    for (const { reject } of this.#pending.values()) {
-      reject(new Refusal({ code: "offline", msg: "The connection was lost." }));
-    }
-    this.#pending.clear();
     if (!this.#wanted) return this.onState("closed");
     if (FINAL_CODES.has(code)) {
       this.#wanted = false;
+      this.#forget();
       return this.onState("closed", this.#refusal?.msg ?? `closed with code ${code}`);
     }
     const wait = this.#waitAsked ?? this.#wait * (0.5 + Math.random());
