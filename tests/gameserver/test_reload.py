@@ -28,6 +28,7 @@ from tests.gameserver.stage import (
     until,
     write_pack,
 )
+from tests.gameserver.wanderer import Wanderer
 
 REPLIES = ["The bridge is gone. Nobody leaves tonight.", "The stew is hot."]
 
@@ -190,6 +191,20 @@ async def test_a_version_too_long_for_the_model_keeps_the_old_one(tmp_path: Path
         (fault,) = (await world.reload(text="x " * 9000)).errors
         assert "limit" in fault.problem
         assert (await ann.hear())["status"] == "completed"
+
+
+async def test_who_was_away_is_shown_the_new_version(tmp_path: Path) -> None:
+    """No event tells of it, so that events alone would leave them with the old one."""
+    async with stage(tmp_path) as world:
+        ann = Wanderer(world.server, "ann")
+        await ann.connect()
+        await ann.ask("scene.join", {"scene": SCENE})
+        ann.drop()
+        await until(lambda: world.server.gauges()["sessions_away"] == 1)
+        await world.reload(PEOPLE[:1])
+        await ann.connect()
+        snapshot = await ann.until("scene.snapshot")
+        assert [npc["id"] for npc in snapshot["d"]["npcs"]] == ["mira"]
 
 
 async def test_a_new_pack_opens_and_one_that_is_gone_goes_on(tmp_path: Path) -> None:
