@@ -130,8 +130,7 @@ class Sessions:
         if seat.end is not None:
             seat.end.cancel()
             seat.end = None
-        else:
-            before()
+        before()
         seat.session.take_up(outbox)
         self._tally.count("sessions_resumed")
         return seat.session
@@ -149,8 +148,9 @@ class Sessions:
             self.end(session)
             return
         session.lose()
-        loop = asyncio.get_running_loop()
-        self._seats[session.id].end = loop.call_later(flow.resume_s, self.end, session)
+        seat = self._seats[session.id]
+        seat.on_replaced = _nobody_there  # a seat holds on to no connection
+        seat.end = asyncio.get_running_loop().call_later(flow.resume_s, self.end, session)
 
     def end(self, session: Session) -> None:
         """A session is over."""
@@ -176,6 +176,10 @@ class Sessions:
         ]
         if away:
             self.end(self._seats[min(away)[1]].session)
+
+
+def _nobody_there() -> None:
+    """There is no connection to tell."""
 
 
 def _digest(token: str) -> bytes:

@@ -1,6 +1,8 @@
 """A lost connection is an interruption and not a reset."""
 
 import asyncio
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -270,6 +272,23 @@ async def test_a_paused_client_is_still_paused_when_it_is_back(tmp_path: Path) -
         assert not any(m["t"] in ("npc.delta", "npc.turn.sync") for m in ann.log)
         await ann.ask("flow.set", {"pause": False})
         await ann.until("npc.turn.end", text=TEXT)
+
+
+async def test_a_seat_holds_on_to_no_connection(tmp_path: Path) -> None:
+    async with serving(tmp_path, [TEXT]) as server:
+        ann = await arrive(server)
+        await ann.ask("say", line())
+        await ann.until("npc.delta")
+        connections = [weakref.ref(connection) for connection in server._connections]
+        ann.drop()
+        await until(lambda: server.gauges()["connections"] == 0)
+        assert server.gauges()["sessions_away"] == 1
+
+        def gone() -> bool:
+            gc.collect()
+            return all(connection() is None for connection in connections)
+
+        await until(gone, 5.0)
 
 
 async def test_an_expired_session_counts_as_no_guess(tmp_path: Path) -> None:
