@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gameserver.game import GameServer
+from gameserver.http.metrics import COUNTERS
 from tests.gameserver.player import Message, Player
 from tests.gameserver.stage import SCENE, serving, until
 from tests.gameserver.wanderer import Wanderer
@@ -289,6 +290,22 @@ async def test_a_seat_holds_on_to_no_connection(tmp_path: Path) -> None:
             return all(connection() is None for connection in connections)
 
         await until(gone, 5.0)
+
+
+async def test_what_operators_watch_grows_only(tmp_path: Path) -> None:
+    """What is a counter is shown as one, so that rates can be taken of it."""
+    async with serving(tmp_path, ["x"], flow={"window_events": 1}) as server:
+        ann, bob = await arrive(server), await Player.enter(server, "bob")
+        thief = await Player.dial(server, "eve")
+        await thief.identify(resume=ann.resume_wish())
+        ann.drop()
+        await bob.get("presence", changes=[_change("ann", "away")])
+        await bob.ask("world.event", {"name": "thunder"})
+        await ann.connect()
+        await ann.until("scene.snapshot")
+        for name in ("sessions_resumed", "resumes_refused", "snapshots_at_resume"):
+            assert server.gauges()[name] == 1
+            assert name in COUNTERS
 
 
 async def test_an_expired_session_counts_as_no_guess(tmp_path: Path) -> None:
