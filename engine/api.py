@@ -145,7 +145,9 @@ class AsyncEngine:
         Raises:
             InvalidRequest: it cannot be compiled within the bounds, or no text matches it.
         """
-        await asyncio.wrap_future(self._engine.grammars.compile(grammar))
+        with self._engine.grammars.compiling(grammar) as result:
+            # Others may wait for the same: whoever leaves must not take it from them.
+            await asyncio.shield(asyncio.wrap_future(result))
         self._engine.grammars.check(grammar)
 
     def submit(
@@ -262,7 +264,7 @@ class AsyncEngine:
             how = Pooling(pooling, normalize=normalize)
             ids = self.tokenizer.prompt(text) if isinstance(text, str) else text
             try:
-                checked = self._engine.check_request(ids, READ, priority=priority, pooling=how)
+                checked = self._engine.entrance.check(ids, READ, priority=priority, pooling=how)
             except EngineError as error:
                 error.add_note(f"in text {number}")
                 raise

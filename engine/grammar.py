@@ -24,9 +24,16 @@ MAX_DEFINITIONS = 400
 #: Most options of a choice.
 MAX_OPTIONS = 2_000
 
-#: Pieces of a Lark grammar in which anything may stand: strings, expressions, comments.
-_LARK_LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"|/(?:[^/\\\n]|\\.)+/|//[^\n]*|#[^\n]*')
-_LARK_RULE = re.compile(r"^\s*[?!]?[A-Za-z_]\w*\s*(?:\.-?\d+)?\s*(\[[^\]]*\])?\s*:", re.MULTILINE)
+# All of these read a text once, in time that grows with its length: nothing is given back to be
+# tried again (`*+`), and what does not end is matched to where it stops.
+#: Pieces of a Lark grammar in which anything may stand: strings, expressions, comments. The group
+#: is empty where the mark at the end is missing.
+_LARK_LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*+("?)|/(?:[^/\\\n]|\\.)++(/?)|//[^\n]*+|#[^\n]*+')
+#: What stands in brackets that hold no others.
+_LARK_BRACKETS = re.compile(r"\[[^\[\]]*+(\])?")
+_LARK_RULE = re.compile(
+    r"^[^\S\n]*+[?!]?[A-Za-z_]\w*+\s*+(?:\.-?\d++)?\s*+(\[\])?\s*+:", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +128,21 @@ class Grammar:
         refused: what is generated is text, and how it is sampled is said by `SamplingParams`.
         """
         grammar = cls("lark", text)
+        if any("" in literal.groups() for literal in _LARK_LITERAL.finditer(text)):
+            _refuse("lark holds a string or an expression that does not end on its line")
         bare = _LARK_LITERAL.sub('""', text)
         if "<" in bare:
             _refuse("lark must not name control tokens (<...>): a reply is text")
-        rules = _LARK_RULE.findall(bare)
+        rules = _LARK_RULE.findall(_LARK_BRACKETS.sub(_emptied, bare))
         if any(rules):
-            attributes = next(rule for rule in rules if rule)
-            _refuse(f"lark rule attributes are not supported: {attributes[:80]}")
+            _refuse("lark rule attributes (rule[...]:) are not supported")
         if len(rules) > MAX_DEFINITIONS:
             _refuse(f"lark has {len(rules):,} definitions, the limit is {MAX_DEFINITIONS:,}")
         return grammar
+
+
+def _emptied(brackets: re.Match[str]) -> str:
+    return "[]" if brackets[1] else brackets[0]
 
 
 def _check_shape(schema: dict[str, Any]) -> None:

@@ -4,7 +4,9 @@ import json
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,6 +47,14 @@ class Compiled:
     first: Banned
 
 
+@dataclass(slots=True)
+class _Compilation:
+    """A grammar that was asked for, and how many wait for it."""
+
+    result: "Future[Compiled | str]"
+    waiting: int = 0
+
+
 class GrammarCompiler:
     """Grammars in, constraints out. Its methods may be called from any thread.
 
@@ -54,21 +64,35 @@ class GrammarCompiler:
     def __init__(self, tokenizer: "Tokenizer") -> None:
         self._tokenizer = tokenizer
         self._lock = threading.Lock()
-        self._known: OrderedDict[Grammar, Future[Compiled | str]] = OrderedDict()
+        self._known: OrderedDict[Grammar, _Compilation] = OrderedDict()
         self._compilers: Executor | None = None
         self._workers: Executor | None = None
         self._vocabulary: LLTokenizer | None = None
 
-    def compile(self, grammar: Grammar) -> "Future[Compiled | str]":
-        """Compile a grammar in a thread, or find it; the result may be what is wrong with it."""
+    @contextmanager
+    def compiling(self, grammar: Grammar) -> "Iterator[Future[Compiled | str]]":
+        """Compile a grammar in a thread, or find it; the result may be what is wrong with it.
+
+        All who ask for a grammar share the future, so nobody may cancel it. One that all have left
+        before its turn came is not compiled.
+        """
         with self._lock:
-            known = self._known.get(grammar)
-            if known is None:
-                known = self._known[grammar] = self._threads()[0].submit(self._compile, grammar)
+            job = self._known.get(grammar)
+            if job is None:
+                result = self._threads()[0].submit(self._compile, grammar)
+                job = self._known[grammar] = _Compilation(result)
                 if len(self._known) > _KEPT:
                     self._known.popitem(last=False)
             self._known.move_to_end(grammar)
-            return known
+            job.waiting += 1
+        try:
+            yield job.result
+        finally:
+            with self._lock:
+                job.waiting -= 1
+                unwanted = not job.waiting and job.result.cancel()
+                if unwanted and self._known.get(grammar) is job:
+                    del self._known[grammar]
 
     def check(self, grammar: Grammar) -> Compiled:
         """A grammar compiled; waits for it.
@@ -76,7 +100,8 @@ class GrammarCompiler:
         Raises:
             InvalidRequest: it cannot be compiled within the bounds, or no text matches it.
         """
-        compiled = self.compile(grammar).result()
+        with self.compiling(grammar) as result:
+            compiled = result.result()
         if isinstance(compiled, str):
             raise InvalidRequest(f"{grammar.kind} cannot be followed: {compiled}")
         return compiled

@@ -62,6 +62,11 @@ HOSTILE = {
     "lark repeated rules": lambda: Grammar.lark(
         'start: e{0,1000}\ne: f{0,1000}\nf: g{0,1000}\ng: "a"'
     ),
+    "lark spaces": lambda: Grammar.lark("a" + " " * (MAX_SOURCE - 1)),
+    "lark lines": lambda: Grammar.lark("\n" * MAX_SOURCE),
+    "lark open string": lambda: Grammar.lark('"' + '\\"' * (MAX_SOURCE // 2 - 1)),
+    "lark open expression": lambda: Grammar.lark("/" + "\\/" * (MAX_SOURCE // 2 - 1)),
+    "lark open brackets": lambda: Grammar.lark("a[\n" * (MAX_SOURCE // 3)),
     "references": lambda: _references('{"$ref":"%s"}'),
     "nested references": lambda: _references(_nested(4), 399),
     "deeply nested references": lambda: _references(_nested(25), 80),

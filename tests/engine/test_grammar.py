@@ -467,6 +467,9 @@ def test_a_reply_that_becomes_too_complex_fails_alone() -> None:
         (lambda: Grammar.lark("start: <think>"), "control tokens"),
         (lambda: Grammar.lark('start[max_tokens=3]: "a"'), "attributes"),
         (lambda: Grammar.lark("\n".join(f'r{n}: "a"' for n in range(401))), "definitions"),
+        (lambda: Grammar.lark('start: "open'), "does not end"),
+        (lambda: Grammar.lark('start: "a\n<eos>" "b"'), "does not end"),
+        (lambda: Grammar.lark("start: /open"), "does not end"),
         (lambda: SamplingParams(grammar="[a-z]"), "grammar"),  # type: ignore[arg-type]
     ],
 )
@@ -494,7 +497,6 @@ def test_what_is_no_grammar_is_refused_when_made(make: Any, problem: str) -> Non
         (Grammar.lark("start: start"), "no text"),
         (Grammar.lark("start: a\na: b\nb: a"), "no text"),
         (Grammar.lark('start: A\nA: A "x"'), "circular"),
-        (Grammar.lark('start: "open'), "start"),
     ],
 )
 def test_what_cannot_be_compiled_is_refused_at_submit(grammar: Grammar, problem: str) -> None:
@@ -516,7 +518,8 @@ def test_a_model_without_an_end_refuses_grammars() -> None:
 
 def test_compiled_grammars_are_kept_but_not_all() -> None:
     engine = make_noisy(TOKENIZER)[0]
-    assert engine.grammars.compile(PERSON) is engine.grammars.compile(PERSON)
+    with engine.grammars.compiling(PERSON) as first, engine.grammars.compiling(PERSON) as again:
+        assert first is again
     for number in range(100):
         engine.grammars.check(Grammar.choice([str(number)]))
     assert len(engine.grammars._known) == 64
@@ -587,6 +590,36 @@ async def test_the_event_loop_goes_on_while_a_grammar_is_compiled(
         await engine.stop()
     assert "".join(output.text for output in outputs) == "yes"
     assert (outputs[-1].finish, outputs[-1].complete) == ("stop", True)
+
+
+@pytest.mark.parametrize("all_leave", [False, True])
+async def test_whoever_leaves_takes_a_grammar_from_nobody(
+    monkeypatch: pytest.MonkeyPatch, all_leave: bool
+) -> None:
+    """What nobody waits for is not compiled, and whoever asks for it later gets it all the same."""
+    compiler_is_free, compiled = threading.Event(), []
+    compile_it = GrammarCompiler._compile
+
+    def slow(self: GrammarCompiler, grammar: Grammar) -> Any:
+        assert compiler_is_free.wait(20)
+        compiled.append(grammar)
+        return compile_it(self, grammar)
+
+    monkeypatch.setattr(GrammarCompiler, "_compile", slow)
+    engine, other = scripted("yes"), Grammar.choice(["other"])
+    before_it = asyncio.create_task(engine.prepare(other))
+    leaving, staying = (asyncio.create_task(engine.prepare(PERSON)) for _ in range(2))
+    await asyncio.sleep(0)
+    for task in [leaving, staying] if all_leave else [leaving]:
+        task.cancel()
+    await asyncio.wait([leaving])
+    compiler_is_free.set()
+    await before_it
+    if not all_leave:
+        await staying
+    assert compiled == ([other] if all_leave else [other, PERSON])
+    await engine.prepare(PERSON)
+    assert compiled == [other, PERSON]
 
 
 async def test_a_model_that_ignores_the_mask_is_never_called_complete() -> None:
