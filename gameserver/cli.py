@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from gameserver import doctor_cli, logs, model_cli
+from gameserver import cards_cli, doctor_cli, logs, model_cli
 from gameserver.packs import CannotFind, find_packs
 
 # Everything that reaches the engine imports torch, which takes seconds: `serve` does so itself, and
@@ -178,6 +178,7 @@ def talk(
 
 
 model_cli.add_commands(cli)
+cards_cli.add_commands(cli)
 cli.command()(doctor_cli.doctor)
 
 

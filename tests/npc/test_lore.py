@@ -10,16 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.api import AsyncEngine
+from engine.config import EngineConfig
 from engine.params import SamplingParams
+from engine.scripted import ScriptedModel
 from engine.tokenizer import Tokenizer
+from npc.cast import Cast
 from npc.dialogue import Dialogue, TurnRequest
 from npc.lore import Lorebook, Said, Trigger, lorebook, triggers
 from npc.prompt import PromptWriter
 from npc.settings import ReplySettings
+from npc.transcript import Transcript
 from scenes.lore import NEEDS, Condition, LoreEntry, WorldState
 from scenes.pack import ScenePack
 from tests.engine.fakes import finish, make_engine
+from tests.gameserver.stage import byte_chat, byte_tokenizer
 from tests.npc.stage import CHATML, MIRA, ByteTokenizer, RecordingEngine, dialogue, line, readable
+from tests.npc.test_cast import ask
+from tests.scenes.packs import SCENE, write_pack
 
 MILL = LoreEntry("mill", "The mill is empty.", keys=("mill",))
 NOWHERE = WorldState()
@@ -260,3 +268,28 @@ def test_the_cache_survives_lore_that_comes_and_goes(topics: int, gain: float) -
     frames_and_cut_blocks = 16
     assert all(f <= n + frames_and_cut_blocks for f, n in zip(fresh[1:], new[1:], strict=True))
     assert rate > rate_early + gain
+
+
+async def test_an_open_scene_reminds_its_people_of_what_is_true_there(tmp_path: Path) -> None:
+    """Of lore whose conditions the scene's `meta` meets, after a reload of the new one."""
+    tokenizer = byte_tokenizer()
+    model = ScriptedModel([tokenizer.encode("Aye.")], tokenizer, byte_chat(tokenizer))
+    engine = AsyncEngine(model, EngineConfig(script_step_ms=0))
+    await engine.start()
+    cast_ = Cast(engine, ReplySettings())
+    lore = "lore: [{{id: a, text: {text}, keys: [mill], when: {{world: {{weather: {now}}}}}}}]\n"
+    texts = ["It is empty.", "It burns."]
+    scene = await cast_.open(write_pack(tmp_path, SCENE + lore.format(text="x", now="snow")))
+    talk = scene.dialogue("mira", "inn")
+    sizes = []
+    for number, text in enumerate(["", *texts]):
+        if text:
+            write_pack(tmp_path, SCENE + lore.format(text=text, now="rain"))
+            await cast_.reload(tmp_path, lambda new: new.recast(talk))
+        _, last = await ask(talk, TurnRequest(f"t{number}", line(f"mill {number}")))
+        assert last.usage is not None
+        sizes.append(last.usage.prompt_tokens - talk._prefix.total)
+        talk._transcript = Transcript(100, 10)  # a talk that begins anew
+    assert [size - sizes[0] for size in sizes[1:]] == [len(f"(Mira knows: {t})\n") for t in texts]
+    await cast_.close()
+    await engine.stop()

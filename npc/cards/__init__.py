@@ -1,0 +1,1 @@
+"""Character cards and lorebooks of others: read, turned into packs of ours, and written back."""
