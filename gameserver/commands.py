@@ -43,8 +43,8 @@ class Resume(msgspec.Struct, frozen=True):
 
     session: str
     token: str
-    cursors: list[Cursor] = []
-    turns: list[TurnCursor] = []
+    cursors: list[Cursor] | None = None
+    turns: list[TurnCursor] | None = None
 
 
 class Identify(msgspec.Struct, frozen=True):

@@ -117,8 +117,9 @@ class Session:
     def recover(self, resume: c.Resume) -> None:
         """Send what the client has missed, before anything else that happens from now on."""
         # `me` begins with the session: who has no cursor in it has not got anything of it.
-        cursors = {PRIVATE: 0, **{cursor.st: cursor.s for cursor in resume.cursors}}
-        self.outbox.recover(cursors, {cursor.turn: cursor.next_i for cursor in resume.turns})
+        cursors = {PRIVATE: 0, **{cursor.st: cursor.s for cursor in resume.cursors or ()}}
+        chunks = {cursor.turn: cursor.next_i for cursor in resume.turns or ()}
+        self.outbox.recover(cursors, chunks)
 
     def end(self) -> None:
         """The session is over: leave everything. What is queued for the client still goes out."""
