@@ -264,7 +264,7 @@ class AsyncEngine:
             how = Pooling(pooling, normalize=normalize)
             ids = self.tokenizer.prompt(text) if isinstance(text, str) else text
             try:
-                checked = self._engine.check_request(ids, READ, priority=priority, pooling=how)
+                checked = self._engine.entrance.check(ids, READ, priority=priority, pooling=how)
             except EngineError as error:
                 error.add_note(f"in text {number}")
                 raise

@@ -174,7 +174,7 @@ class LLM:
                 _need_kind(prompt, Sequence, "a prompt must be text or token ids")
                 _need_kind(how, SamplingParams, "params must be SamplingParams")
                 ids = self._ids(prompt)
-                jobs.append(_Job(index, self._engine.check_request(ids, how), how))
+                jobs.append(_Job(index, self._engine.entrance.check(ids, how), how))
         return [_completion(result) for result in self._run(jobs, progress)]
 
     def chat(
@@ -233,7 +233,7 @@ class LLM:
             with _naming(f"in text {index}"):
                 _need_kind(text, Sequence, "a text must be text or token ids")
                 how = Pooling(pooling, normalize=normalize)
-                ids = self._engine.check_request(self._ids(text), READ, pooling=how)
+                ids = self._engine.entrance.check(self._ids(text), READ, pooling=how)
                 jobs.append(_Job(index, ids, READ, how))
         return [Embedding.of(result.outputs[-1]) for result in self._run(jobs, progress)]
 

@@ -13,13 +13,12 @@ from functools import partial
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
 from engine.decoding.compiler import GrammarCompiler
-from engine.decoding.penalties import LogitChanges
 from engine.decoding.sampling import Sampled
 from engine.decoding.text import TextStream
+from engine.entrance import Entrance
 from engine.errors import (
     ContextExceeded,
     EngineError,
-    InvalidRequest,
     NoRoom,
     OutOfMemory,
     QueueFull,
@@ -36,28 +35,27 @@ from engine.profile import Profile, Reports, Span, no_span
 from engine.request import Request, State, Warming
 from engine.runner import Runner
 from engine.scheduler import Reader, Scheduler
-from engine.sliding import Sliding
 from engine.stats import Stats
 from engine.tokenizer import Tokenizer
 
 _log = logging.getLogger("troupe.engine")
+#: Of a text that is read for its embedding; nothing is drawn.
+READ = SamplingParams(max_tokens=1)
 _WARN_EVERY_S = 60.0
-READ = SamplingParams(max_tokens=1)  # of a text that is read for its embedding; nothing is drawn
-_SNAPSHOT_EVERY_S = (
-    0.05  # gauges may be this old while steps run; they are exact when the engine is idle
-)
+#: Gauges may be this old while steps run; they are exact when the engine is idle.
+_SNAPSHOT_EVERY_S = 0.05
 
 
 class Engine:
     """Requests in, tokens out, one step at a time.
 
     All public methods but `step` may be called from any thread: they check what they are given and
-        leave
-    the work in an inbox. `step` belongs to one thread, which owns all state behind it.
+    leave the work in an inbox. `step` belongs to one thread, which owns all state behind it.
 
     Attributes:
         max_model_len: most tokens of prefix, prompt and output that are in the cache together.
         grammars: compiles what requests are to be held to.
+        entrance: checks requests that are not to be queued yet; `submit` does so by itself.
         gauges: the latest snapshot, see `Stats.snapshot`.
     """
 
@@ -75,7 +73,6 @@ class Engine:
         self._config = config
         self._clock = clock
         self._pool = pool
-        self._sliding = Sliding.of(config)
         self._tree = PrefixTree(pool)
         self._scheduler = Scheduler(config, pool, self._tree)
         self._stats = Stats()
@@ -92,6 +89,7 @@ class Engine:
         self._profile: Profile | None = None
         self._span: Span = no_span
         self.max_model_len = min(max_model_len, pool.size * pool.block_size)
+        self.entrance = Entrance(tokenizer, pool, config, self.max_model_len, self.grammars)
         self.gauges = self._stats.snapshot(self._scheduler, pool, self._tree)
 
     # -- callers' side, any thread -----------------------------------------------------------------
@@ -104,7 +102,7 @@ class Engine:
             InvalidRequest: no tokens, or ids outside the vocabulary.
             ContextExceeded: no room for even one token of prompt and output after it.
         """
-        ids = self._checked(token_ids, "a prefix")
+        ids = self.entrance.token_ids(token_ids, "a prefix")
         total = len(ids) + (parent.total if parent else 0)
         if total + 2 > self.max_model_len:
             raise ContextExceeded(self.max_model_len - 2, total, "the prefix")
@@ -149,12 +147,12 @@ class Engine:
             NoRoom: it does not fit beside the prefixes that are kept.
         """
         try:
-            ids = self.check_request(
+            ids = self.entrance.check(
                 prompt_ids, params, prefix=prefix, priority=priority, pooling=pooling
             )
             if len(self._scheduler.waiting) + len(self._inbox) >= self._config.max_waiting:
                 raise QueueFull(self._config.max_waiting)
-            self._check_room(self._kept(ids, params, pooling), prefix)
+            self._check_room(ids, params, prefix, pooling)
         except EngineError as error:
             self._stats.refused[error.code] += 1
             raise
@@ -170,7 +168,7 @@ class Engine:
             seed=self._draw_seed(62) if params.seed is None else params.seed,
             text=TextStream(self._tokenizer, params, self._tokenizer.eos_ids, constraint),
             arrived=self._clock(),
-            changes=self._changes(ids, params, prefix),
+            changes=self.entrance.changes(ids, params, prefix),
             constraint=constraint,
             sibling=sibling,
             pooling=pooling,
@@ -191,38 +189,6 @@ class Engine:
         It is read beside the replies, in what their steps leave; errors as of `submit`.
         """
         return self.submit(token_ids, READ, priority=priority, shares=shares, pooling=pooling)
-
-    def check_request(
-        self,
-        prompt_ids: Sequence[int],
-        params: SamplingParams,
-        *,
-        prefix: Prefix | None = None,
-        priority: int = 1,
-        pooling: Pooling | None = None,
-    ) -> tuple[int, ...]:
-        """The prompt as a tuple, if the request can run at all; raises what `submit` would, but
-        QueueFull.
-        """
-        ids = self._checked(prompt_ids, "a prompt")
-        if params.n > self._config.max_waiting:
-            raise InvalidRequest(f"n must be at most {self._config.max_waiting}, not {params.n}")
-        if type(priority) is not int or priority < 0:
-            raise InvalidRequest(f"priority must be 0 (most urgent) or more, not {priority!r}")
-        kept = self._kept(ids, params, pooling)
-        total = (prefix.total if prefix else 0) + kept
-        if total > self.max_model_len:
-            raise ContextExceeded(self.max_model_len, total)
-        own = self._pool.blocks_for(kept)
-        chain = sum(self._pool.blocks_for(n.length) for n in prefix.chain()) if prefix else 0
-        if own + chain > self._pool.size:
-            raise ContextExceeded(self._pool.size, own + chain, "prompt + max_tokens in blocks")
-        if params.grammar is not None:
-            self.grammars.check(params.grammar)
-        for token in params.logit_bias:
-            if not 0 <= token < self._tokenizer.vocab_size:
-                raise InvalidRequest(f"logit_bias names {token}, which is no token id")
-        return ids
 
     def cancel(self, request: Request) -> None:
         """End a request wherever it is, before the next step. Idempotent."""
@@ -298,7 +264,7 @@ class Engine:
 
     def _deliver(self, plan: StepPlan, drawn: list[Sampled], elapsed_ms: float) -> None:
         """Book a finished step and give out what it yields."""
-        speakers = sum(isinstance(s.owner, Request) and s.owner.speaking for s in plan.sequences)
+        speakers = plan.speakers
         self._scheduler.cost.learn(speakers, plan.rows - speakers, elapsed_ms)
         self._scheduler.computed(plan)
         self._stats.stepped(plan, elapsed_ms, self._could_advance())
@@ -327,22 +293,20 @@ class Engine:
         for request in self._scheduler.failed(plan):
             self._end(request, "failed", f"the step failed: {error}", refusal=refusal)
 
-    def _kept(self, ids: tuple[int, ...], params: SamplingParams, pooling: Pooling | None) -> int:
-        """Most own tokens whose KV a request keeps at a time."""
-        if pooling is not None:
-            return len(ids)
-        kept = len(ids) + params.max_tokens
-        return kept if self._sliding is None else self._sliding.of_own(kept)
-
-    def _check_room(self, kept: int, prefix: Prefix | None) -> None:
-        """Raise `NoRoom` if a request does not fit beside what is pinned, however long it waits."""
-        pool, chain = self._pool, prefix.chain() if prefix else []
-        own = pool.blocks_for(kept)
-        own += sum(pool.blocks_for(node.length) for node in chain if not node.pins)
-        if own > (left := pool.size - int(self.gauges["blocks_pinned"])):
-            refusal = no_room(pool, own, left)
+    def _check_room(
+        self,
+        ids: tuple[int, ...],
+        params: SamplingParams,
+        prefix: Prefix | None,
+        pooling: Pooling | None,
+    ) -> None:
+        """Raise `NoRoom` if a request does not fit beside the prefixes that are kept."""
+        pinned = int(self.gauges["blocks_pinned"])
+        try:
+            self.entrance.check_room(ids, params, prefix, pooling, pinned)
+        except NoRoom as refusal:
             self._warn(refusal)
-            raise refusal
+            raise
 
     def _warn(self, refusal: NoRoom) -> None:
         """One line for the owner of the machine; more of the same say nothing new."""
@@ -433,23 +397,3 @@ class Engine:
             self._end(reader, "failed", str(error), refusal=error)
         elif isinstance(reader, Warming):
             self._scheduler.unpin(reader.node, error)
-
-    def _changes(
-        self, ids: tuple[int, ...], params: SamplingParams, prefix: Prefix | None
-    ) -> LogitChanges | None:
-        if not LogitChanges.needed(params):
-            return None
-        encode = self._tokenizer.encode
-        words = {tuple(encode(lead + word)) for word in params.bad_words for lead in ("", " ")}
-        whole = (*(prefix.all_token_ids() if prefix else ()), *ids)
-        return LogitChanges(params, whole, self._tokenizer.eos_ids, sorted(words))
-
-    def _checked(self, token_ids: Sequence[int], what: str) -> tuple[int, ...]:
-        ids = tuple(token_ids)
-        if not ids:
-            raise InvalidRequest(f"{what} needs at least one token")
-        size = self._tokenizer.vocab_size
-        for token in ids:
-            if type(token) is not int or not 0 <= token < size:
-                raise InvalidRequest(f"{what} holds {token!r}, which is no token id below {size}")
-        return ids

@@ -91,7 +91,7 @@ class OverlapEngine(Engine):
         if not plan.sequences:
             self._scheduler.postpone(plan)
             return None
-        speakers = sum(isinstance(s.owner, Request) and s.owner.speaking for s in plan.sequences)
+        speakers = plan.speakers
         if self._profile is not None:
             self._profile.planned(plan)
         started = self._clock()

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from engine.request import Request
+
 if TYPE_CHECKING:
     from engine.prefixes import Prefix
-    from engine.request import Request
 
 
 #: Given the final hidden states (after the last norm) of consecutive rows, [rows, hidden] in the
@@ -110,6 +111,11 @@ class StepPlan:
     def rows(self) -> int:
         """Number of token rows in the forward pass."""
         return sum(len(s.tokens) for s in self.sequences)
+
+    @property
+    def speakers(self) -> int:
+        """Number of replies in it, as they stand now: those who speak, a row each."""
+        return sum(isinstance(s.owner, Request) and s.owner.speaking for s in self.sequences)
 
 
 def request_step(

@@ -14,7 +14,6 @@ from typing import Protocol, runtime_checkable
 
 from engine.outputs import Usage
 from engine.plan import StepPlan
-from engine.request import Request
 
 #: Spans that are kept one by one for the trace; totals go on beyond.
 MOST_SPANS = 200_000
@@ -110,9 +109,7 @@ class Profile:
 
     def planned(self, plan: StepPlan) -> None:
         """What the step under way computes."""
-        speakers = sum(
-            isinstance(share.owner, Request) and share.owner.speaking for share in plan.sequences
-        )
+        speakers = plan.speakers
         readers = len(plan.sequences) - speakers
         self._kind = "both" if speakers and readers else "speaking" if speakers else "reading"
         self._plan = plan.rows, speakers, readers
