@@ -20,9 +20,8 @@ BEGIN, END = (
     "<!-- measured: written by benchmarks.cpu_report -->",
     "<!-- end of what is measured -->",
 )
-#: Samples in which others took more cores than this are used only where there are not enough.
+#: Samples in which others took more cores than this are used only where there is no better one.
 CALM_CORES = 0.15
-ENOUGH = 3
 OURS = ("exact", "bf16", "fast", "int4")
 SWITCHED_OFF = {
     "reads-apart": "shared context is read again for each sequence (no tree attention)",
@@ -111,11 +110,10 @@ class Results:
         return sorted(found, key=lambda c: OURS.index(c) if c in OURS else len(OURS))
 
     def chosen(self, column: str, profile: str, measure: str) -> list[Sample]:
-        """The samples that count: all undisturbed ones, or the least disturbed if those are few."""
+        """The samples that count: undisturbed ones, or the least disturbed if there are none."""
         samples = self._samples.get((column, profile, measure), [])
         samples = sorted(samples, key=lambda sample: sample.disturbance)
-        calm = [sample for sample in samples if sample.disturbance < CALM_CORES]
-        return calm if len(calm) >= ENOUGH else samples[:ENOUGH]
+        return [sample for sample in samples if sample.disturbance < CALM_CORES] or samples[:1]
 
     def figure(self, column: str, profile: str, measure: str, name: str) -> Figure | None:
         """One figure of what was measured, or None if it was not."""
