@@ -64,7 +64,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_waiting: int = 256
     #: Where requests without a seed of their own get theirs from; None makes each run another.
     seed: int | None = None
-    #: Worker threads of the forward pass; None takes all cores.
+    #: Threads of the forward pass; None takes all cores, and of the compiled pass at most 16, which
+    #: read weights as fast as memory gives them.
     threads: int | None = None
     #: Pace of a scripted model (`script:FILE`), so that exact streams look like speech.
     script_step_ms: float = 10.0

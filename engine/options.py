@@ -29,7 +29,7 @@ class EngineOptions:
         max_model_len: longest prompt + output in tokens.
         block_size: tokens per KV block.
         enforce_eager: capture no steps; on a CPU none are captured anyhow.
-        dtype: "float32" is exact, "bfloat16" halves memory traffic, "auto" takes the fastest.
+        dtype: "float32" is exact, "bfloat16" halves memory traffic, "auto" changes nothing.
         scheduling_policy: "fcfs", "priority", or another of `EngineConfig.scheduling_policy`.
         seed: where requests without a seed of their own get theirs from.
         swap_space: GiB of host memory for KV of parked replies; on a GPU only.
