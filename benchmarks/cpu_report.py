@@ -82,16 +82,21 @@ TARGETS = (
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of several samples: their median, smallest and largest."""
+    """A figure of several samples: their median, smallest and largest.
+
+    Attributes:
+        disturbed: whether others computed meanwhile (then there is one sample).
+    """
 
     median: float
     least: float
     most: float
     count: int
+    disturbed: bool
 
     def __str__(self) -> str:
         if self.count == 1:
-            return f"{number(self.median)} (1 run)"
+            return f"{number(self.median)} (1 run{', disturbed' if self.disturbed else ''})"
         least, most = number(self.least), number(self.most)
         return least if least == most else f"{number(self.median)} ({least}–{most})"
 
@@ -121,7 +126,8 @@ class Results:
         values = [sample.figures[name] for sample in samples if name in sample.figures]
         if not values:
             return None
-        return Figure(statistics.median(values), min(values), max(values), len(values))
+        disturbed = samples[0].disturbance >= CALM_CORES
+        return Figure(statistics.median(values), min(values), max(values), len(values), disturbed)
 
     def all_chosen(self) -> list[Sample]:
         """Every sample that counts."""

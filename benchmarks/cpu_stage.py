@@ -4,7 +4,7 @@ import random
 import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -219,11 +219,10 @@ def warm_up(model: LoadedModel, setting: Setting, threads: int | None) -> None:
 
 def take_samples(
     column: Column, setting: Setting, model: LoadedModel, threads: int | None
-) -> list[Sample]:
+) -> Iterator[Sample]:
     """Every measure of a column once."""
     profile, seed = column.profile, column.seed
     lines, out = build(profile, seed), PROFILES[profile].out
-    samples = []
     if setting.talks:
         # As many slots as lines, for all of them: that is what the other engines get.
         config = EngineConfig(
@@ -235,12 +234,10 @@ def take_samples(
         )
         new_lines = build(profile, seed, turn_seed=seed + 1)
         alone, stage = Stage(model, setting, config), Stage(model, setting, config)
-        samples += [
-            column.sample("alone", partial(burst, alone, lines[:1], out)),
-            column.sample("cold", partial(burst, stage, lines, out)),
-            column.sample("warm", partial(burst, stage, lines, out)),
-            column.sample("lines", partial(burst, stage, new_lines, out)),
-        ]
+        yield column.sample("alone", partial(burst, alone, lines[:1], out))
+        yield column.sample("cold", partial(burst, stage, lines, out))
+        yield column.sample("warm", partial(burst, stage, lines, out))
+        yield column.sample("lines", partial(burst, stage, new_lines, out))
     if setting.quests:
         config = EngineConfig(
             numerics=setting.numerics,
@@ -252,5 +249,4 @@ def take_samples(
         for measure, length in (("quests", ENDLESS), ("quests-lively", out)):
             players = Players(lines, PROFILES[profile].vocab, seed + 1)
             take = partial(quests, Stage(model, setting, config), players, length, config)
-            samples.append(column.sample(measure, take))
-    return samples
+            yield column.sample(measure, take)

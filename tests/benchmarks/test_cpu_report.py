@@ -59,7 +59,7 @@ def test_disturbed_samples_count_only_where_there_are_no_calm_ones() -> None:
     assert Results(loud + calm).figure("fast", "cpu", "cold", "tok_s").most == 3  # type: ignore[union-attr]
     none = Results(loud).figure("fast", "cpu", "cold", "tok_s")
     assert none is not None and (none.count, none.median) == (1, 50)
-    assert "1 were taken" in render(loud)
+    assert "50 (1 run, disturbed)" in render(loud)
 
 
 def test_an_ablation_is_compared_with_the_whole() -> None:
