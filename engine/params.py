@@ -8,6 +8,9 @@ from types import MappingProxyType
 from engine.errors import InvalidRequest
 from engine.grammar import Grammar
 
+#: What the numbers that change logits are computed in ends here.
+_LARGEST = 3.4e38
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
@@ -74,8 +77,9 @@ class SamplingParams:
             ("frequency_penalty", -2, 2),
         ):
             value = getattr(self, name)
-            number = isinstance(value, (int, float)) and math.isfinite(value)
-            self._need(number and lowest <= value <= highest, name, f"in [{lowest}, {highest}]")
+            self._need(
+                _is_number(value) and lowest <= value <= highest, name, f"in [{lowest}, {highest}]"
+            )
         for name in ("top_p", "repetition_penalty"):
             self._need(getattr(self, name) > 0, name, "above 0")
         for name, least in (("max_tokens", 1), ("min_tokens", 0), ("top_k", 0), ("n", 1)):
@@ -93,10 +97,7 @@ class SamplingParams:
         self._need(isinstance(self.logit_bias, Mapping), "logit_bias", "numbers by token id")
         biases = self.logit_bias.items()
         self._need(
-            all(
-                type(token) is int and isinstance(bias, (int, float)) and math.isfinite(bias)
-                for token, bias in biases
-            ),
+            all(type(token) is int and _is_number(bias) for token, bias in biases),
             "logit_bias",
             "finite numbers by token id",
         )
@@ -104,3 +105,7 @@ class SamplingParams:
     def _need(self, ok: bool, name: str, rule: str) -> None:
         if not ok:
             raise InvalidRequest(f"{name} must be {rule}, not {getattr(self, name)!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and abs(value) <= _LARGEST

@@ -63,7 +63,8 @@ class Tokenizer:
         added, a lone surrogate becomes a question mark.
         """
         clean = text.encode("utf-8", "replace").decode("utf-8")
-        return self._text.encode(clean, add_special_tokens=False).ids
+        # As a batch, because other threads of Python go on meanwhile; alone they would stand still.
+        return self._text.encode_batch_fast([clean], add_special_tokens=False)[0].ids
 
     def prompt(self, text: str) -> list[int]:
         """Ids of a whole prompt in plain text: as `encode`, behind the model's `opening`."""

@@ -1,6 +1,6 @@
 """What changes a row of logits before a token is drawn from it."""
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,10 +30,15 @@ class LogitChanges:
     ) -> None:
         self._params = params
         self._eos = np.array(sorted(eos_ids), dtype=np.int64)
-        self._bad_words = tuple(bad_words)
+        self._biased = np.array(list(params.logit_bias), dtype=np.int64)
+        self._biases = np.array(list(params.logit_bias.values()), dtype=np.float32)
+        # By the token before their last: a row looks at those only that may end with it.
+        self._bad_words: dict[int | None, list[tuple[int, ...]]] = defaultdict(list)
+        for word in bad_words:
+            self._bad_words[word[-2] if len(word) > 1 else None].append(word)
         self._count = 0
         # What a bad word may have begun with; a reply may go on for ever.
-        longest = max((len(word) for word in self._bad_words), default=1)
+        longest = max(map(len, bad_words), default=1)
         self._latest: deque[int] = deque(maxlen=max(1, longest - 1))
         self._counts: Counter[int] = Counter()
         self._seen = set(prompt_ids) if params.repetition_penalty != 1 else set()
@@ -69,12 +74,12 @@ class LogitChanges:
             tokens = np.fromiter(self._counts, dtype=np.int64, count=len(self._counts))
             counts = np.array([self._counts[token] for token in tokens], dtype=np.float32)
             row[tokens] -= params.presence_penalty + params.frequency_penalty * counts
-        for token, bias in params.logit_bias.items():
-            row[token] += bias
+        row[self._biased] += self._biases
         if self._count < params.min_tokens:
             row[self._eos] = -np.inf
         latest = tuple(self._latest)
-        for word in self._bad_words:
-            before = len(word) - 1
-            if before <= len(latest) and word[:-1] == latest[len(latest) - before :]:
-                row[word[-1]] = -np.inf
+        for before_last in (None, *latest[-1:]):
+            for word in self._bad_words.get(before_last, ()):
+                before = len(word) - 1
+                if before <= len(latest) and word[:-1] == latest[len(latest) - before :]:
+                    row[word[-1]] = -np.inf

@@ -112,6 +112,30 @@ def test_a_bad_word_is_banned_only_where_it_would_be_completed() -> None:
     assert changed(ROW, params, [], [1, 6])[7] == -math.inf
 
 
+@given(
+    st.sets(st.lists(st.integers(0, 3), min_size=1, max_size=4).map(tuple), max_size=12),
+    st.lists(st.integers(0, 3), max_size=12),
+    st.dictionaries(st.integers(0, 3), st.floats(-100, 100)),
+)
+def test_bans_and_biases_are_those_of_their_definition(
+    words: set[tuple[int, ...]], output: list[int], biases: dict[int, float]
+) -> None:
+    state = LogitChanges(
+        SamplingParams(bad_words=("x",), logit_bias=biases), (), frozenset(), sorted(words)
+    )
+    for token in output:
+        state.push(token)
+    row = np.arange(4, dtype=np.float32)
+    wanted = row.copy()
+    state.apply(row)
+    for token, bias in biases.items():
+        wanted[token] += np.float32(bias)
+    for word in words:
+        if tuple(output[len(output) - len(word) + 1 :]) == word[:-1] or len(word) == 1:
+            wanted[word[-1]] = -np.inf
+    np.testing.assert_array_equal(row, wanted)
+
+
 def test_logprobs_are_the_models_own_before_temperature_and_penalties() -> None:
     logits = torch.randn(1, 50)
     params = SamplingParams(temperature=0.3, top_k=1, logprobs=3, logit_bias={7: 50.0})
@@ -159,6 +183,9 @@ def test_noise_is_uniform_and_counters_are_independent() -> None:
         {"logprobs": -1},
         {"logit_bias": {"a": 1.0}},
         {"logit_bias": {1: math.inf}},
+        {"logit_bias": {1: 10**400}},
+        {"temperature": 10**400},
+        {"repetition_penalty": 1e39},
         {"bad_words": ("",)},
     ],
 )

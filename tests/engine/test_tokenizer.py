@@ -1,6 +1,7 @@
 """Ids are those the model was trained with, and text never becomes a control token."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,24 @@ def test_frames_recognise_marks_and_text_shows_none(tokenizer: Tokenizer) -> Non
 def test_bad_characters_are_replaced(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(tokenizer.encode("a\ud800b\x00")) == "a?b\x00"
     assert tokenizer.decode(tokenizer.encode("é")[:1]) == "\ufffd"
+
+
+def test_others_go_on_while_a_long_text_is_encoded(tokenizer: Tokenizer) -> None:
+    """A thread that kept Python for itself would not let this one look even once."""
+    looks, began, ended = 0, threading.Event(), threading.Event()
+
+    def encode() -> None:
+        began.set()
+        tokenizer.encode("hello 12 " * 50_000)
+        ended.set()
+
+    thread = threading.Thread(target=encode)
+    thread.start()
+    began.wait()
+    while not ended.is_set():
+        looks += 1
+    thread.join()
+    assert looks > 1000
 
 
 def test_spaces_kept_as_added_tokens_stay_whole(tmp_path: Path) -> None:

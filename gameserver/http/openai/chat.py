@@ -81,15 +81,19 @@ async def chat(call: Call, fields: ChatRequest) -> Response:
 def _dialogue(fields: ChatRequest, toolbox: Toolbox | None) -> tuple[list[Message], str]:
     """The turns as the model knows them, and the beginning of the reply."""
     messages = [Message("system", described(toolbox.functions))] if toolbox else []
+    called: set[str] = set()
     for number, message in enumerate(fields.messages):
         text = _text(message.content)
         if isinstance(message, (SystemMessage, DeveloperMessage)):
             messages.append(Message("system", text))
         elif isinstance(message, AssistantMessage):
+            called.update(made.id for made in message.tool_calls or ())
             text = "\n".join(filter(None, (text, spelled(message.tool_calls or ()))))
             messages.append(Message("assistant", text))
         elif isinstance(message, ToolMessage):
-            _need_call(fields, number, message.tool_call_id)
+            if message.tool_call_id not in called:
+                param, wanted = f"messages[{number}].tool_call_id", message.tool_call_id
+                raise bad_field(param, f"{param}: no message before it makes a call {wanted!r}")
             messages.append(Message("user", f"<tool_response>\n{text}\n</tool_response>"))
         else:
             messages.append(Message("user", text))
@@ -106,18 +110,6 @@ def _text(content: str | list[TextPart] | list[TextPart | RefusalPart] | None) -
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(part.text if isinstance(part, TextPart) else part.refusal for part in content)
-
-
-def _need_call(fields: ChatRequest, number: int, call_id: str) -> None:
-    made = {
-        call.id
-        for message in fields.messages[:number]
-        if isinstance(message, AssistantMessage)
-        for call in message.tool_calls or ()
-    }
-    if call_id not in made:
-        param = f"messages[{number}].tool_call_id"
-        raise bad_field(param, f"{param}: no message before it makes a call {call_id!r}")
 
 
 def _grammar(fields: ChatRequest, toolbox: Toolbox | None) -> tuple[Grammar | None, str]:

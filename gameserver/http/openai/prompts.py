@@ -27,7 +27,7 @@ async def encode_prompts(call: Call, given: str | Sequence[Any], param: str) -> 
     if first is not str:
         prompts = [list(ids) for ids in given]
     else:
-        size = sum(map(len, given))
+        size = sum(map(len, given)) + len(given)
         prompts = await call.encode(size, lambda: [tokenizer.prompt(text) for text in given])
     for number, ids in enumerate(prompts):
         if not ids:
