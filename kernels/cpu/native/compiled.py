@@ -6,6 +6,7 @@ folder is named after the contents of all of them.
 """
 
 import hashlib
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import Any
 
 import numba
 from numba import njit
+from numba.core.caching import FunctionCache
 
+_log = logging.getLogger("troupe.kernels")
 _OPTIONS = {"nogil": True, "error_model": "numpy"}
 
 
@@ -31,12 +34,14 @@ def kept(function: Callable[..., Any]) -> Any:
     """Compile and keep the machine code for the next start, where a folder can be written."""
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(_folder())
+    compiled = njit(function, **_OPTIONS)
     try:
-        return njit(function, cache=True, **_OPTIONS)
+        compiled._cache = _Cache(function)
     except (OSError, RuntimeError):  # nowhere to write: compiled at every start
-        return njit(function, **_OPTIONS)
+        pass
     finally:
         numba.config.CACHE_DIR = before
+    return compiled
 
 
 def _folder() -> Path:
@@ -46,3 +51,26 @@ def _folder() -> Path:
         content.update(file.read_bytes())
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "troupe" / "kernels" / content.hexdigest()[:16]
+
+
+class _Cache(FunctionCache):
+    """numba's, except that files it cannot read or write cost time and never the start: a full
+    disk, or a machine that went down, leaves halves of them behind.
+    """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception as error:  # whatever half a file may be read as
+            _log.warning("what was compiled before cannot be read, compiling again: %s", error)
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            try:
+                super().save_overload(sig, data)
+            except Exception:  # an index that cannot be read
+                self.flush()
+                super().save_overload(sig, data)
+        except Exception as error:
+            _log.warning("what was compiled cannot be kept in %s: %s", self.cache_path, error)
