@@ -1,5 +1,8 @@
 """Puts an engine together: a model, a KV pool that fits the machine, a runner."""
 
+from functools import partial
+from pathlib import Path
+
 import torch
 
 from engine import footprint
@@ -12,10 +15,32 @@ from engine.overlap import OverlapEngine
 from engine.runner import HostDecoder, ModelRunner
 from engine.scripted import ScriptedModel, ScriptedRunner
 from engine.sliding import Sliding
-from engine.weights.load import LoadedModel
+from engine.weights.fetch import Progress
+from engine.weights.load import LoadedModel, load_model
 
 _SCRIPTED_BLOCKS = 4096  # a scripted model has no KV; the books are kept all the same
 _SCRIPTED_LENGTH = 8192
+
+
+def load(
+    spec: str, config: EngineConfig, *, data_dir: Path, progress: Progress | None = None
+) -> LoadedModel:
+    """Load a model as these settings want it; see `engine.weights.load.load_model`.
+
+    Raises:
+        ModelError: it cannot be found, fetched or understood.
+        OutOfMemory: it will not fit, as its shape shows before any weights are read.
+    """
+    return load_model(
+        spec,
+        data_dir=data_dir,
+        numerics=config.numerics,
+        progress=progress,
+        threads=config.threads,
+        device=config.device,
+        max_len=config.max_model_len,
+        on_shape=partial(footprint.check, config=config),
+    )
 
 
 def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> Engine:
@@ -26,7 +51,6 @@ def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> En
         OutOfMemory: the pool would hold less than one short dialogue.
         ModelError: `sliding_window` or `swap_space` cannot work with this model or device.
     """
-    size = config.block_size
     if config.swap_space and (
         isinstance(model, ScriptedModel) or isinstance(model.decoder, HostDecoder)
     ):
@@ -35,32 +59,56 @@ def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> En
             "is already: set swap_space to 0, and raise kv_cache_bytes for more room"
         )
     if isinstance(model, ScriptedModel):
-        length = config.max_model_len or max(_SCRIPTED_LENGTH, 2 * model.longest)
-        pool = BlockPool(max(_SCRIPTED_BLOCKS, 4 * length // size), size)
-        scripted = ScriptedRunner(model, config.script_step_ms)
-        return Engine(scripted, model.tokenizer, pool, length, config)
+        return _scripted_engine(model, config)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    shape = model.config
-    length = min(config.max_model_len or shape.max_len, shape.max_len)
+    length = min(config.max_model_len or model.config.max_len, model.config.max_len)
     if (sliding := Sliding.of(config)) is not None:
         _check_sliding(sliding, length, on_host=isinstance(model.decoder, HostDecoder))
-    dtype = model.decoder.kv_dtype
-    block_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize * size
-    if not isinstance(model.decoder, HostDecoder):
-        # Imported here: it needs Triton, which need not be installed.
-        from engine.device.build import build_runner
+    if isinstance(model.decoder, HostDecoder):
+        return _host_engine(model, model.decoder, config, length)
+    # Imported here: it needs Triton, which need not be installed.
+    from engine.device.build import build_runner
 
-        runner, blocks = build_runner(model.decoder, config, length)
-        pool = BlockPool(blocks, size, block_bytes)
-        if config.enforce_eager:  # whoever looks for an error wants one step at a time
-            return Engine(runner, model.tokenizer, pool, length, config)
-        return OverlapEngine(runner, model.tokenizer, pool, length, config)
-    if size % model.decoder.block_multiple:
+    runner, blocks = build_runner(model.decoder, config, length)
+    pool = BlockPool(blocks, config.block_size, _block_bytes(model, config))
+    if config.enforce_eager:  # whoever looks for an error wants one step at a time
+        return Engine(runner, model.tokenizer, pool, length, config)
+    return OverlapEngine(runner, model.tokenizer, pool, length, config)
+
+
+def _scripted_engine(model: ScriptedModel, config: EngineConfig) -> Engine:
+    length = config.max_model_len or max(_SCRIPTED_LENGTH, 2 * model.longest)
+    pool = BlockPool(max(_SCRIPTED_BLOCKS, 4 * length // config.block_size), config.block_size)
+    runner = ScriptedRunner(model, config.script_step_ms)
+    return Engine(runner, model.tokenizer, pool, length, config)
+
+
+def _host_engine(
+    model: LoadedModel, decoder: HostDecoder, config: EngineConfig, length: int
+) -> Engine:
+    shape, size = model.config, config.block_size
+    if size % decoder.block_multiple:
         raise ModelError(
-            f"block_size must be a multiple of {model.decoder.block_multiple} with these numerics, "
+            f"block_size must be a multiple of {decoder.block_multiple} with these numerics, "
             f"not {size}; or set numerics to 'exact'"
         )
+    blocks = _host_blocks(_block_bytes(model, config), config)
+    cache = KVCache(
+        shape.layers,
+        shape.kv_heads,
+        shape.head_dim,
+        blocks,
+        size,
+        model.decoder.kv_dtype,
+        torch.device("cpu"),
+    )
+    pool = BlockPool(blocks, size, _block_bytes(model, config))
+    return Engine(ModelRunner(decoder, cache), model.tokenizer, pool, length, config)
+
+
+def _host_blocks(block_bytes: int, config: EngineConfig) -> int:
+    """How many blocks the pool has on the CPU; raises `OutOfMemory` if that cannot work."""
     free_bytes = footprint.available()
     budget = footprint.cache_budget(config, free_bytes)
     blocks = budget // block_bytes
@@ -75,16 +123,14 @@ def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> En
             f"a KV cache of {budget:,} bytes does not fit, {free_bytes:,} bytes of memory are "
             "free: lower kv_cache_bytes"
         )
-    cache = KVCache(
-        shape.layers, shape.kv_heads, shape.head_dim, blocks, size, dtype, torch.device("cpu")
-    )
-    return Engine(
-        ModelRunner(model.decoder, cache),
-        model.tokenizer,
-        BlockPool(blocks, size, block_bytes),
-        length,
-        config,
-    )
+    return blocks
+
+
+def _block_bytes(model: LoadedModel, config: EngineConfig) -> int:
+    """Bytes of one KV block: keys and values of its tokens in all layers."""
+    shape = model.config
+    numbers = 2 * shape.layers * shape.kv_heads * shape.head_dim * config.block_size
+    return numbers * model.decoder.kv_dtype.itemsize
 
 
 def _check_sliding(sliding: Sliding, length: int, *, on_host: bool) -> None:
@@ -107,7 +153,5 @@ def kv_summary(engine: Engine, model: LoadedModel | ScriptedModel, config: Engin
     tokens = blocks * config.block_size
     if isinstance(model, ScriptedModel):
         return f"KV pool: {blocks:,} blocks = {tokens:,} tokens (scripted, no memory behind it)"
-    shape = model.config
-    per_token = 2 * shape.layers * shape.kv_heads * shape.head_dim * model.decoder.kv_dtype.itemsize
-    mib = tokens * per_token / (1 << 20)
+    mib = blocks * _block_bytes(model, config) / (1 << 20)
     return f"KV pool: {blocks:,} blocks of {config.block_size} = {tokens:,} tokens, {mib:,.0f} MiB"

@@ -13,13 +13,16 @@ from engine.device.choose import choose_device
 from engine.errors import OutOfMemory
 from engine.models.config import ModelConfig
 
+#: Bytes of a cache nobody gave a size, and the share of free memory it takes at most.
 _DEFAULT_CACHE = 2 << 30
 _FREE_SHARE = 0.25
-#: Bytes of a number of a weight, and of a key or value.
+#: Bytes of a weight, and of a number of a key or value.
 _WEIGHT_BYTES = {"exact": 4, "bf16": 2, "fast": 1, "int4": 0.625}
 _CACHE_BYTES = {"exact": 4, "bf16": 2, "fast": 2, "int4": 2}
-_log = logging.getLogger("troupe.engine")
+#: Where Linux shows a container its limits.
 _GROUP = Path("/sys/fs/cgroup")
+
+_log = logging.getLogger("troupe.engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +101,8 @@ def check(shape: ModelConfig, config: EngineConfig) -> None:
         if config.kv_cache_bytes and need.needed - need.cache < need.free:
             left = need.free - need.weights - need.step
             advice.append(f"lower kv_cache_bytes to {left:,} or less")
-        if config.numerics != "fast":
-            advice.append("set numerics to 'fast', which needs the least")
+        if _WEIGHT_BYTES[config.numerics] > _WEIGHT_BYTES["fast"]:
+            advice.append("set numerics to 'fast', whose weights are smaller")
         advice.append("take a smaller model, or free memory")
         problem = f"this model needs {_mb(need.needed)} of memory"
     elif config.max_model_len and need.context > need.cache:

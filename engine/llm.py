@@ -4,12 +4,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import cast, get_args
 
-from engine import footprint
-from engine.build import build_engine
+from engine.build import build_engine, load
 from engine.chat import Message, Role
 from engine.config import EngineConfig
 from engine.errors import EngineError, InvalidRequest
@@ -20,7 +18,6 @@ from engine.params import SamplingParams
 from engine.pooling import Pooling, PoolingKind
 from engine.progress import ProgressBar
 from engine.request import Request
-from engine.weights.load import load_model
 
 Turn = Message | Mapping[str, str]
 
@@ -127,14 +124,7 @@ class LLM:
             enable_chunked_prefill=enable_chunked_prefill,
             enable_prefix_caching=enable_prefix_caching,
         ).applied_to(config or EngineConfig(reserved_slots=0))
-        loaded = load_model(
-            model,
-            data_dir=Path(data_dir),
-            numerics=config.numerics,
-            device=config.device,
-            max_len=config.max_model_len,
-            on_shape=partial(footprint.check, config=config),
-        )
+        loaded = load(model, config, data_dir=Path(data_dir))
         self._engine = build_engine(loaded, config)
         self._window = config.max_waiting
         self.tokenizer = loaded.tokenizer

@@ -16,12 +16,12 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from engine import footprint
 from engine.api import AsyncEngine
+from engine.build import load
 from engine.measures import Series
 from engine.profile import Profile
 from engine.scripted import ScriptedModel
-from engine.weights.load import LoadedModel, load_model, load_vocabulary
+from engine.weights.load import LoadedModel, load_vocabulary
 from gameserver.game import GameServer
 from gameserver.http.console import LOOPBACK, Console, Prompt
 from gameserver.http.listener import Listener, authority, bind
@@ -272,16 +272,7 @@ class Application:
         if spec.startswith(SCRIPT):
             words = load_vocabulary("default", data_dir=self._data_dir, progress=self._loading)
             return ScriptedModel.load(Path(spec.removeprefix(SCRIPT)), words.tokenizer, words.chat)
-        return load_model(
-            spec,
-            data_dir=self._data_dir,
-            numerics=config.numerics,
-            progress=self._loading,
-            threads=config.threads,
-            device=config.device,
-            max_len=config.max_model_len,
-            on_shape=partial(footprint.check, config=config),
-        )
+        return load(spec, config, data_dir=self._data_dir, progress=self._loading)
 
     def _loading(self, stage: str, done: int, total: int) -> None:
         if self.readiness.state == "draining":

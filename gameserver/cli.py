@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from gameserver import cards_cli, doctor_cli, logs, model_cli
+from gameserver.folders import data_folder
 from gameserver.packs import CannotFind, find_packs
 
 # Everything that reaches the engine imports torch, which takes seconds: `serve` does so itself, and
@@ -136,7 +137,7 @@ def serve(
         settings = _overridden(Settings.load(config), given)
         node = Application(
             settings,
-            data_dir=Path(settings.data) if settings.data else user_cache_folder(),
+            data_dir=data_folder(settings),
             packs=find_packs(settings.scenes),
             inspect=inspect,
             profile=profile,
@@ -184,17 +185,6 @@ cli.command()(doctor_cli.doctor)
 
 class CannotStart(Exception):
     """What was asked for cannot be done; the message says why."""
-
-
-def user_cache_folder() -> Path:
-    """Where this platform keeps what a program can fetch again."""
-    if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "troupe"
 
 
 def _overridden(settings: "Settings", given: dict[str, Any]) -> "Settings":

@@ -28,7 +28,7 @@ def doctor(
     """
     # Imported here: torch takes seconds.
     from gameserver import doctor as examination
-    from gameserver.cli import user_cache_folder
+    from gameserver.folders import data_folder
     from gameserver.settings import Settings, SettingsError
 
     try:
@@ -36,7 +36,7 @@ def doctor(
     except SettingsError as error:
         Console(stderr=True, highlight=False).print(f"troupe: {error}", markup=False)
         raise typer.Exit(1) from None
-    folder = data or (Path(settings.data) if settings.data else user_cache_folder())
+    folder = data_folder(settings, data)
     findings = examination.examine(settings, folder, examination.this_machine())
     if as_json:
         sys.stdout.write(json.dumps(examination.as_json(findings), indent=1) + "\n")

@@ -2,24 +2,17 @@
 
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Callable
-from functools import partial
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from engine import footprint
 from engine.api import AsyncEngine
-from engine.config import EngineConfig
-from engine.weights.load import load_model
 from gameserver.http.listener import Listener, bind
 from gameserver.http.openai.api import OpenAIApi
 from gameserver.http.openai.auth import Keys, key_line
 from gameserver.readiness import Readiness
 from gameserver.settings import ApiSettings
-
-Progress = Callable[[str, int, int], None]
 
 
 class _Node:
@@ -29,26 +22,6 @@ class _Node:
         self.engine: AsyncEngine | None = engine
         self.readiness = Readiness()
         self.readiness.state = "ready"
-
-
-def load_engine(
-    spec: str, data_dir: Path, config: EngineConfig, progress: Progress | None = None
-) -> AsyncEngine:
-    """An engine over a model, not started. Takes as long as loading does.
-
-    Raises:
-        ModelError, OutOfMemory: see `engine.weights.load.load_model`.
-    """
-    model = load_model(
-        spec,
-        data_dir=data_dir,
-        numerics=config.numerics,
-        progress=progress,
-        threads=config.threads,
-        device=config.device,
-        on_shape=partial(footprint.check, config=config),
-    )
-    return AsyncEngine(model, config)
 
 
 @contextlib.asynccontextmanager

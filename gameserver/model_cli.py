@@ -289,17 +289,18 @@ class _Local:
 
     def load(self, spec: str) -> "AsyncEngine":
         """An engine over the model, not started."""
-        from gameserver.cli import user_cache_folder
-        from gameserver.local_model import load_engine
+        from engine.api import AsyncEngine
+        from engine.build import load
+        from gameserver.folders import data_folder
         from gameserver.settings import Settings, SettingsError
 
         try:
             settings = Settings.load(self.config)
         except SettingsError as error:
             _fail(str(error))
-        folder = self.data or (Path(settings.data) if settings.data else user_cache_folder())
         with _err.status("Loading the model"):
-            return load_engine(spec, folder, settings.engine)
+            model = load(spec, settings.engine, data_dir=data_folder(settings, self.data))
+            return AsyncEngine(model, settings.engine)
 
 
 def _fields(max_tokens: int, temperature: float, seed: int | None) -> dict[str, Any]:

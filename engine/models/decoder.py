@@ -11,6 +11,7 @@ from engine.kv.cache import KVCache
 from engine.models.config import ModelConfig
 from engine.models.layout import lay_out
 from engine.plan import ForwardBatch, SequenceStep
+from engine.weights.checkpoint import sized
 from kernels.cpu.attention import PagedAttention
 from kernels.cpu.int8 import Int8Gate, Int8Linear
 from kernels.cpu.linear import PackedGate, PackedLinear
@@ -271,7 +272,12 @@ class _Weights:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Weights one below the other, and biases where the model has them."""
         weight = torch.cat([self._checkpoint.tensor(f"{name}.weight") for name in names])
-        self._check(" + ".join(f"{name}.weight" for name in names), weight, (rows, columns))
+        if tuple(weight.shape) != (rows, columns):
+            stacked = " + ".join(f"{name}.weight" for name in names)
+            raise ModelError(
+                f"{self._checkpoint.source}: {stacked} is {list(weight.shape)}, "
+                f"the config says {[rows, columns]}"
+            )
         bias = None
         if f"{names[0]}.bias" in self._checkpoint:
             bias = torch.cat([self._checkpoint.tensor(f"{name}.bias") for name in names])
@@ -280,13 +286,4 @@ class _Weights:
 
     def tensor(self, name: str, *shape: int) -> torch.Tensor:
         """A tensor of this shape."""
-        tensor = self._checkpoint.tensor(name)
-        self._check(name, tensor, shape)
-        return tensor.to(self._dtype)
-
-    def _check(self, name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
-        if tuple(tensor.shape) != shape:
-            raise ModelError(
-                f"{self._checkpoint.source}: {name} is {list(tensor.shape)}, "
-                f"the config says {list(shape)}"
-            )
+        return sized(self._checkpoint, name, *shape).to(self._dtype)

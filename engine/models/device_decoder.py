@@ -12,6 +12,7 @@ from engine.errors import ModelError
 from engine.kv.cache import KVCache
 from engine.models.config import ModelConfig
 from engine.plan import StatesSink
+from engine.weights.checkpoint import sized
 from kernels.gpu.layers import add_rms_norm, embed, rms_norm, rope_store, silu_gate
 from kernels.gpu.tree_attention import TreeAttention
 from kernels.reference import rope_tables
@@ -118,12 +119,7 @@ class DeviceDecoder:
             nonlocal done
             if name not in checkpoint and name.endswith(("bias", "q_norm.weight", "k_norm.weight")):
                 return None
-            tensor = checkpoint.tensor(name)
-            if tuple(tensor.shape) != shape:
-                raise ModelError(
-                    f"{checkpoint.source}: {name} is {list(tensor.shape)}, "
-                    f"the config says {list(shape)}"
-                )
+            tensor = sized(checkpoint, name, *shape)
             if progress and name.endswith("down_proj.weight"):
                 done += 1
                 progress("weights", done, checkpoint.config.layers)

@@ -1,4 +1,4 @@
-"""The decoder for 8-bit numerics: weights laid out for the compiled pass, and who runs it."""
+"""The decoder for all numerics but `exact`: a team of threads that calls the compiled pass."""
 
 import math
 import time
@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 
-from engine.errors import ModelError
 from engine.kv.cache import KVCache
 from engine.models.config import ModelConfig
 from engine.native.layout import lay_out
+from engine.native.weights import read_weights
 from engine.plan import Segment, SequenceStep, wanted_states
 from engine.prefixes import Prefix
 from kernels.cpu.native.attending import BLOCK
 from kernels.cpu.native.forward import forward
-from kernels.cpu.native.matrix import Matrix
 from kernels.cpu.native.products import BYTES, HALVES, NIBBLES
 from kernels.cpu.native.tables import PARTS, Floats, Room, Shape, Weights, make_room
 from kernels.cpu.native.vectors import LANES, has
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 NativeNumerics = Literal["bf16", "fast", "int4"]
-#: How weights of the layers are kept. The head stays in 8 bits at least: it errs for all layers.
+#: How weights of the layers are kept.
 _FORMS: dict[NativeNumerics, int] = {"bf16": HALVES, "fast": BYTES, "int4": NIBBLES}
 #: Threads unless a number is asked for: this many read weights as fast as memory gives them, and
 #: more of them meet more often.
@@ -51,6 +50,8 @@ class NativeDecoder:
     Attributes:
         config: the model's shape.
         kv_dtype: what the cache must store.
+        block_multiple: what sizes of its blocks must be multiples of.
+        threads: that compute a step together.
     """
 
     kv_dtype = torch.bfloat16
@@ -83,7 +84,10 @@ class NativeDecoder:
 
     @staticmethod
     def refuses(checkpoint: "Checkpoint", numerics: NativeNumerics) -> str:
-        """Why a model cannot be computed this way on this machine; "" if it can."""
+        """Why a model cannot be computed this way on this machine; "" if it can.
+
+        With bfloat16 weights AVX-512 suffices; 8-bit products need VNNI as well.
+        """
         config = checkpoint.config
         if not has("avx512bw") or (numerics != "bf16" and not has("avx512vnni")):
             return "the processor has no AVX-512" + (" VNNI" if has("avx512bw") else "")
@@ -110,7 +114,7 @@ class NativeDecoder:
             ModelError: a tensor is missing, or has not the size the config says.
         """
         form = _FORMS[numerics]
-        weights = _read(checkpoint, form, progress)
+        weights = read_weights(checkpoint, form, progress)
         decoder = cls(checkpoint.config, weights, form=form, threads=threads)
         if progress:
             progress("compile", 0, 1)
@@ -194,67 +198,3 @@ def _bits(side: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint16]
     bits: np.ndarray[tuple[int, ...], np.dtype[np.uint16]]
     bits = side.view(torch.uint16).numpy().reshape(layers, heads, slots // BLOCK, BLOCK * dim)
     return bits
-
-
-def _read(checkpoint: "Checkpoint", form: int, progress: "Progress | None") -> Weights:
-    config = checkpoint.config
-    layers, hidden, dim = config.layers, config.hidden, config.head_dim
-    inner, kv = config.heads * dim, config.kv_heads * dim
-
-    def tensor(name: str, *shape: int) -> torch.Tensor:
-        found = checkpoint.tensor(name)
-        if tuple(found.shape) != shape:
-            raise ModelError(
-                f"{checkpoint.source}: {name} is {list(found.shape)}, the config says {list(shape)}"
-            )
-        return found
-
-    def norms(name: str, width: int) -> Floats:
-        if f"model.layers.0.{name}" not in checkpoint:
-            return np.zeros((layers, 0), np.float32)
-        rows = [tensor(f"model.layers.{n}.{name}", width).float() for n in range(layers)]
-        stacked: Floats = torch.stack(rows).numpy()
-        return stacked
-
-    biases = [f"self_attn.{part}_proj.bias" for part in "qkv"]
-    widths = (inner, kv, kv)
-    weights = Weights(
-        embedding=tensor("model.embed_tokens.weight", config.vocab_size, hidden)
-        .to(torch.bfloat16)
-        .view(torch.uint16)
-        .numpy(),
-        attention_norm=norms("input_layernorm.weight", hidden),
-        ffn_norm=norms("post_attention_layernorm.weight", hidden),
-        norm=tensor("model.norm.weight", hidden).float().numpy(),
-        qkv=Matrix.empty(form, layers, inner + 2 * kv, hidden),
-        output=Matrix.empty(form, layers, hidden, inner),
-        gate_up=Matrix.empty(form, layers, 2 * config.ffn, hidden),
-        down=Matrix.empty(form, layers, hidden, config.ffn),
-        head=Matrix.empty(HALVES if form == HALVES else BYTES, 1, config.vocab_size, hidden),
-        qkv_bias=np.concatenate(
-            [norms(name, width) for name, width in zip(biases, widths, strict=True)], 1
-        ),
-        q_norm=norms("self_attn.q_norm.weight", dim),
-        k_norm=norms("self_attn.k_norm.weight", dim),
-        windows=np.array([config.window(n) for n in range(layers)], np.int32),
-        rotated=np.array([n not in config.unrotated_layers for n in range(layers)]),
-    )
-    for layer in range(layers):
-        prefix = f"model.layers.{layer}"
-        parts = [
-            tensor(f"{prefix}.self_attn.{part}_proj.weight", width, hidden)
-            for part, width in zip("qkv", widths, strict=True)
-        ]
-        weights.qkv.put(layer, torch.cat(parts))
-        weights.output.put(layer, tensor(f"{prefix}.self_attn.o_proj.weight", hidden, inner))
-        gate, up = (
-            tensor(f"{prefix}.mlp.{part}_proj.weight", config.ffn, hidden)
-            for part in ("gate", "up")
-        )
-        weights.gate_up.put(layer, torch.cat((gate, up)))
-        weights.down.put(layer, tensor(f"{prefix}.mlp.down_proj.weight", hidden, config.ffn))
-        if progress:
-            progress("weights", layer + 1, layers)
-    table = "model.embed_tokens.weight" if config.tied else "lm_head.weight"
-    weights.head.put(0, tensor(table, config.vocab_size, hidden))
-    return weights

@@ -37,7 +37,7 @@ def lay_out(
     pieces: list[tuple[int, int, int]] = []
     blocks: list[int] = []
     known: dict[tuple[int, int], int] = {}
-    rows: list[tuple[tuple[int, ...], int, int, int]] = []  # chain, its place, first row, count
+    rows: list[tuple[tuple[int, ...], int, int, int]] = []  # pieces, place in chains, first, count
     for share in sequences:
         first, count = len(tokens), len(share.tokens)
         tokens.extend(share.tokens)
@@ -64,9 +64,9 @@ def lay_out(
     chain_first, chain_length = np.zeros(total, np.int32), np.zeros(total, np.int32)
     order = np.empty(total, np.int32)
     at = 0
-    for chain_, place, first, count in sorted(rows):
+    for pieces_of, place, first, count in sorted(rows):
         chain_first[first : first + count] = place
-        chain_length[first : first + count] = len(chain_)
+        chain_length[first : first + count] = len(pieces_of)
         order[at : at + count] = np.arange(first, first + count)
         at += count
     where = np.array(positions, np.int32)

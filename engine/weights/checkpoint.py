@@ -5,6 +5,7 @@ from typing import Protocol
 
 import torch
 
+from engine.errors import ModelError
 from engine.models.config import ModelConfig
 from engine.tokenizer import Tokenizer
 
@@ -42,3 +43,17 @@ class Checkpoint(Protocol):
     @property
     def source(self) -> Path:
         """The file or folder, for messages."""
+
+
+def sized(checkpoint: Checkpoint, name: str, *shape: int) -> torch.Tensor:
+    """A tensor in float32, of this shape.
+
+    Raises:
+        ModelError: there is none of this name, or it has not the size the config says.
+    """
+    tensor = checkpoint.tensor(name)
+    if tuple(tensor.shape) != shape:
+        raise ModelError(
+            f"{checkpoint.source}: {name} is {list(tensor.shape)}, the config says {list(shape)}"
+        )
+    return tensor

@@ -18,7 +18,7 @@ from typing import IO
 
 from engine.errors import ModelError
 
-#: Called with (stage, done, total), both in bytes.
+#: Called with (stage, done, total): in bytes while something is fetched, else in layers or steps.
 Progress = Callable[[str, int, int], None]
 
 

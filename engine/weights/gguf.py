@@ -161,9 +161,8 @@ class GGUFCheckpoint:
         if missing := [_FIELDS[hub] for hub in REQUIRED if hub in _FIELDS and hub not in fields]:
             raise ModelError(f"{self.source} has no {self._kind}.{missing[0]}")
         wide = fields["num_hidden_layers"] == self._architecture.wide_queries
-        head_dim = int(fields.get("head_dim") or 0)
-        head_dim = head_dim or fields["hidden_size"] // fields["num_attention_heads"]
         per_head = fields["hidden_size"] // fields["num_attention_heads"]
+        head_dim = int(fields.get("head_dim") or per_head)
         config = read_config(
             fields
             | {

@@ -68,8 +68,8 @@ def load_model(
         spec: "default", a .gguf file, a Hugging Face folder, or a hub id ("org/name").
         data_dir: where what is fetched is kept.
         numerics: see `EngineConfig.numerics`.
-        progress: told the stage ("download", "unpack", "weights"), how much is done, and of how
-            much.
+        progress: told the stage ("download", "unpack", "weights", "compile"), how much is done, and
+            of how much.
         threads: of the forward pass; None leaves torch's number.
         device: where the model is to run.
         max_len: most tokens of a context, if less than the model can have.

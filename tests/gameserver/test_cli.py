@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gameserver.cli import cli, user_cache_folder
+from gameserver.cli import cli
+from gameserver.folders import user_cache_folder
 from gameserver.http.listener import bind
 from gameserver.packs import CannotFind, find_packs
 

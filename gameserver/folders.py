@@ -1,0 +1,25 @@
+"""Where models are kept: what a program can fetch again."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gameserver.settings import Settings
+
+
+def data_folder(settings: "Settings", given: Path | None = None) -> Path:
+    """The folder given on the command line, else that of the settings, else the user's."""
+    return given or (Path(settings.data) if settings.data else user_cache_folder())
+
+
+def user_cache_folder() -> Path:
+    """Our folder among this user's caches, where the platform keeps them."""
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "troupe"
