@@ -11,13 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from engine.decoding.sampling import Sampled, SampleSpec, sample
+from engine.decoding.sampling import Sampled
 from engine.device.drawing import Drawing
+from engine.device.launched import HostDrawn, Pending
 from engine.device.layout import arrange
 from engine.device.tables import StepArrays, StepTables
 from engine.kv.cache import KVCache
+from engine.kv.copies import copy_in_order
 from engine.models.device_decoder import DeviceDecoder
-from engine.plan import BlockCopy, SequenceStep, StatesSink, StepPlan, wanted_states
+from engine.plan import SequenceStep, StatesSink, StepPlan, wanted_states
 from engine.request import Request
 from engine.runner import sample_spec
 from kernels.gpu import sampling
@@ -43,51 +45,6 @@ class _Graph:
 
     graph: torch.cuda.CUDAGraph
     logits: torch.Tensor
-
-
-class Pending:
-    """A launched step."""
-
-    def __init__(self, tokens: torch.Tensor, done: torch.cuda.Event | None) -> None:
-        self._tokens = tokens
-        self._done = done
-
-    def result(self) -> list[Sampled]:
-        """Wait for the step; one token for each sequence with `sample`, in order."""
-        if self._done is not None:
-            self._done.synchronize()
-        return [Sampled(token) for token in self._tokens.tolist()]
-
-
-class HostDrawn:
-    """A launched step of which the host draws some tokens itself.
-
-    Args:
-        pending: what the device draws.
-        numbers: which of its tokens are replaced.
-        logits: of those rows, float32 [numbers, vocab] in host memory, there when `pending` is.
-        specs: how they are drawn.
-    """
-
-    def __init__(
-        self,
-        pending: Pending,
-        numbers: Sequence[int],
-        logits: torch.Tensor,
-        specs: Sequence[SampleSpec],
-    ) -> None:
-        self._pending = pending
-        self._numbers = numbers
-        self._logits = logits
-        self._specs = specs
-
-    def result(self) -> list[Sampled]:
-        """As of `Pending`."""
-        tokens = self._pending.result()
-        drawn = sample(self._logits, self._specs)
-        for number, sampled in zip(self._numbers, drawn, strict=True):
-            tokens[number] = sampled
-        return tokens
 
 
 class DeviceRunner:
@@ -342,22 +299,6 @@ class DeviceRunner:
         index = index.pin_memory().to(logits.device, non_blocking=True)
         rows = logits.index_select(0, index).float()
         return torch.empty(rows.shape, pin_memory=True).copy_(rows, non_blocking=True)
-
-
-def copy_in_order(cache: KVCache, copies: Sequence[BlockCopy]) -> None:
-    """Copy blocks, many at once as long as none touches what another of them writes."""
-    sources: list[int] = []
-    targets: set[int] = set()
-    ordered: list[int] = []
-    for copy in copies:
-        if copy.source in targets or copy.target in targets or copy.target in sources:
-            cache.copy_blocks(sources, ordered)
-            sources, ordered, targets = [], [], set()
-        sources.append(copy.source)
-        ordered.append(copy.target)
-        targets.add(copy.target)
-    if sources:
-        cache.copy_blocks(sources, ordered)
 
 
 def _padded(rows: int) -> int:

@@ -12,9 +12,9 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install troupe-npc[gpu]")
 
-from engine.device.runner import copy_in_order
 from engine.errors import ModelError
 from engine.kv.cache import KVCache
+from engine.kv.copies import copy_in_order
 from engine.loop import Engine
 from engine.params import SamplingParams
 from engine.plan import BlockCopy
