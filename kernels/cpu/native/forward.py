@@ -17,13 +17,13 @@ from kernels.cpu.native.phases import (
     norm_rows,
     norm_wanted,
 )
-from kernels.cpu.native.tables import LAYER_PHASES
+from kernels.cpu.native.tables import ATTENTION, HEAD, LAYER_PHASES, PRODUCTS, ROTATE, ROWS
 from kernels.cpu.native.team import ticks
 
 
 @inlined
 def _spent(room, thread, part, since):
-    """Book the time since `since` to a part; returns the time."""
+    """Book the time since `since` to one of `PARTS`, as the first thread saw it; returns now."""
     now = ticks()
     if thread == 0:
         room.times[part] += now - since
@@ -45,28 +45,28 @@ def forward(weights, shape, batch, keys, values, room, thread, threads):
     for layer in range(keys.shape[0]):
         k, v = keys[layer], values[layer]
         norm_rows(weights.attention_norm[layer], shape, batch, room, phase, step, line)
-        t = _spent(room, thread, 0, t)
+        t = _spent(room, thread, ROWS, t)
         multiply(room, threads, phase + 1, weights.qkv, layer, rows, room.wide, 0)
-        t = _spent(room, thread, 1, t)
+        t = _spent(room, thread, PRODUCTS, t)
         enter_rows(weights, shape, batch, k, v, room, layer, phase + 2, step)
-        t = _spent(room, thread, 2, t)
+        t = _spent(room, thread, ROTATE, t)
         attend_rows(shape, weights.windows[layer], batch, k, v, room, phase + 3, thread)
-        t = _spent(room, thread, 3, t)
+        t = _spent(room, thread, ATTENTION, t)
         divide_rows(shape, batch, room, phase + 4, step, line)
-        t = _spent(room, thread, 0, t)
+        t = _spent(room, thread, ROWS, t)
         multiply(room, threads, phase + 5, weights.output, layer, rows, room.x, 1)
-        t = _spent(room, thread, 1, t)
+        t = _spent(room, thread, PRODUCTS, t)
         norm_rows(weights.ffn_norm[layer], shape, batch, room, phase + 6, step, line)
-        t = _spent(room, thread, 0, t)
+        t = _spent(room, thread, ROWS, t)
         multiply(room, threads, phase + 7, weights.gate_up, layer, rows, room.wide, 0)
-        t = _spent(room, thread, 1, t)
+        t = _spent(room, thread, PRODUCTS, t)
         activate_rows(shape, batch, room, phase + 8, step, line)
-        t = _spent(room, thread, 0, t)
+        t = _spent(room, thread, ROWS, t)
         multiply(room, threads, phase + 9, weights.down, layer, rows, room.x, 1)
-        t = _spent(room, thread, 1, t)
+        t = _spent(room, thread, PRODUCTS, t)
         phase += LAYER_PHASES
     samples = len(batch.wanted)
     if samples:
         norm_wanted(weights, shape, batch, room, phase, line)
         multiply(room, threads, phase + 1, weights.head, 0, samples, room.logits, 0)
-        _spent(room, thread, 4, t)
+        _spent(room, thread, HEAD, t)

@@ -90,7 +90,7 @@ def _round(shape, room, line, count, row):
 
 @inlined
 def norm_rows(weight, shape, batch, room, phase, step, line):
-    """RMSNorm of x, quantised."""
+    """RMSNorm of x, rounded for the next product."""
     rows, hidden = len(batch.tokens), len(weight)
     pieces = (rows + step - 1) // step
     piece = claim(room.counters, phase, pieces)
@@ -207,7 +207,7 @@ def attend_rows(shape, window, batch, keys, values, room, phase, thread):
 
 @inlined
 def divide_rows(shape, batch, room, phase, step, line):
-    """What attention found, divided by its sums and quantised."""
+    """What attention found, divided by its sums and rounded for the next product."""
     rows, dim = len(batch.tokens), shape.dim
     pieces = (rows + step - 1) // step
     piece = claim(room.counters, phase, pieces)
@@ -224,7 +224,7 @@ def divide_rows(shape, batch, room, phase, step, line):
 
 @inlined
 def activate_rows(shape, batch, room, phase, step, line):
-    """silu(gate) · up, quantised."""
+    """silu(gate) · up, rounded for the next product."""
     rows = len(batch.tokens)
     pieces = (rows + step - 1) // step
     piece = claim(room.counters, phase, pieces)
@@ -238,7 +238,7 @@ def activate_rows(shape, batch, room, phase, step, line):
 
 @inlined
 def norm_wanted(weights, shape, batch, room, phase, line):
-    """The final norm of wanted rows, quantised, one after another."""
+    """The final norm of wanted rows, rounded for the head, one after another."""
     pieces, hidden = len(batch.wanted), len(weights.norm)
     piece = claim(room.counters, phase, pieces)
     while piece >= 0:

@@ -18,6 +18,7 @@ Ints = npt.NDArray[np.int32]
 LAYER_PHASES, OTHER_PHASES = 10, 3
 #: What `Room.times` counts: norms and quantisation, products, rotation and KV, attention, logits.
 PARTS = ("rows", "products", "rotate", "attention", "head")
+ROWS, PRODUCTS, ROTATE, ATTENTION, HEAD = range(len(PARTS))
 
 
 class Weights(NamedTuple):
