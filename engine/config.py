@@ -72,25 +72,24 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def __post_init__(self) -> None:
         """Raise ValueError naming the first setting that cannot work."""
-        for name in ("block_size", "max_num_seqs", "min_prefill_tokens", "max_waiting"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1")
-        if self.sliding_window is not None and self.sliding_window < 1:
-            raise ValueError("sliding_window must be at least 1, or null")
-        if self.sink_tokens < 0:
-            raise ValueError("sink_tokens must be 0 or more")
+        at_least_0 = ("sink_tokens", "swap_space", "urgent_prefill_tokens", "script_step_ms")
+        at_least_1 = ("block_size", "max_num_seqs", "min_prefill_tokens", "max_waiting")
+        for least, names in enumerate((at_least_0, at_least_1)):
+            for name in names:
+                if not getattr(self, name) >= least:
+                    raise ValueError(f"{name} must be at least {least}")
+        for name in ("kv_cache_bytes", "max_model_len", "sliding_window", "threads"):
+            value = getattr(self, name)
+            if value is not None and not value >= 1:
+                raise ValueError(f"{name} must be at least 1, or null")
         for name in ("step_target_ms", "ageing_s"):
-            if getattr(self, name) <= 0:
+            if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0")
         if not 0 <= self.reserved_slots < self.max_num_seqs:
             raise ValueError("reserved_slots must leave a slot of max_num_seqs for everybody else")
-        if self.max_num_batched_tokens < self.max_num_seqs + self.min_prefill_tokens:
+        if not self.max_num_batched_tokens >= self.max_num_seqs + self.min_prefill_tokens:
             raise ValueError(
                 "max_num_batched_tokens must be max_num_seqs + min_prefill_tokens or more"
             )
         if not 0 < self.gpu_memory_utilization <= 1:
             raise ValueError("gpu_memory_utilization must be above 0 and at most 1")
-        if self.swap_space < 0:
-            raise ValueError("swap_space must be 0 or more")
-        if self.script_step_ms < 0:
-            raise ValueError("script_step_ms must be 0 or more")

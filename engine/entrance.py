@@ -1,6 +1,7 @@
 """What a request must be to be queued: checked by its caller, before anything is taken for it."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
@@ -13,6 +14,9 @@ from engine.pooling import Pooling
 from engine.prefixes import Prefix
 from engine.sliding import Sliding
 from engine.tokenizer import Tokenizer
+
+#: Lists of bad words whose spellings are kept. A request of many samples asks once for each.
+_KEPT_LISTS = 16
 
 
 class Entrance:
@@ -40,6 +44,7 @@ class Entrance:
         self._sliding = Sliding.of(config)
         self._max_model_len = max_model_len
         self._grammars = grammars
+        self._spellings = lru_cache(_KEPT_LISTS)(self._spelt)
 
     def token_ids(self, given: Sequence[int], what: str) -> tuple[int, ...]:
         """Token ids as a tuple; `what` they are, for the message.
@@ -113,10 +118,15 @@ class Entrance:
         """The penalties and bans that a reply begins with, if its parameters ask for any."""
         if not LogitChanges.needed(params):
             return None
-        encode = self._tokenizer.encode
-        words = {tuple(encode(lead + word)) for word in params.bad_words for lead in ("", " ")}
         whole = (*(prefix.all_token_ids() if prefix else ()), *ids)
-        return LogitChanges(params, whole, self._tokenizer.eos_ids, sorted(words))
+        return LogitChanges(
+            params, whole, self._tokenizer.eos_ids, self._spellings(params.bad_words)
+        )
+
+    def _spelt(self, words: tuple[str, ...]) -> list[tuple[int, ...]]:
+        """The ids of words, at the beginning of a word and within one."""
+        encode = self._tokenizer.encode
+        return sorted({tuple(encode(lead + word)) for word in words for lead in ("", " ")})
 
     def _kept(self, ids: tuple[int, ...], params: SamplingParams, pooling: Pooling | None) -> int:
         """Most own tokens whose KV a request keeps at a time."""

@@ -1,5 +1,6 @@
 """Everything that can be configured, read from one YAML file and checked once."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,8 +20,10 @@ class SettingsError(ValueError):
     """A settings file cannot be used; the message names file, field and problem."""
 
 
-class _Once(yaml.SafeLoader):
-    """YAML in which no field may be set twice: which of the two was meant, nobody can tell."""
+class _Strict(yaml.SafeLoader):
+    """YAML in which no field may be set twice: which of the two was meant, nobody can tell. Nor may
+    one be NaN, which is within every limit because it is beyond none.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -30,6 +33,16 @@ class _Once(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             seen.add(str(key.value))
         return super().construct_mapping(node, deep)
+
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        value = super().construct_yaml_float(node)
+        if math.isnan(value):
+            problem = f"{node.value} is no number"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return value
+
+
+_Strict.add_constructor("tag:yaml.org,2002:float", _Strict.construct_yaml_float)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -235,7 +248,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if path is None:
             return cls()
         try:
-            raw: Any = yaml.load(path.read_text("utf-8"), _Once)
+            raw: Any = yaml.load(path.read_text("utf-8"), _Strict)
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise SettingsError(f"{path}: {error}") from error
         try:

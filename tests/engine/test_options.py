@@ -1,5 +1,6 @@
 """vLLM's names mean what they mean there, and what is not built is refused by name."""
 
+import math
 from typing import Any
 
 import msgspec
@@ -56,6 +57,21 @@ def test_names_change_what_they_name(options: dict[str, Any], expected: dict[str
     assert changed == msgspec.structs.replace(USUAL, **expected)
 
 
+@pytest.mark.parametrize("value", [-1, math.nan])
+@pytest.mark.parametrize(
+    "name",
+    [
+        field.name
+        for field in msgspec.structs.fields(EngineConfig)
+        if type(field.default) in (int, float) or field.type == int | None
+        if field.name != "seed"
+    ],
+)
+def test_no_size_may_be_negative_or_nan(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        EngineConfig(**{name: value})  # type: ignore[arg-type]
+
+
 def test_what_is_not_named_stays() -> None:
     config = EngineConfig(step_target_ms=33, numerics="exact", max_num_seqs=3)
     assert EngineOptions(block_size=8).applied_to(config).step_target_ms == 33
@@ -65,7 +81,9 @@ def test_what_is_not_named_stays() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"swap_space": -1}, "swap_space must be 0 or more"),
+        ({"swap_space": -1}, "swap_space must be at least 0"),
+        ({"block_size": 0}, "block_size must be at least 1"),
+        ({"max_model_len": 0}, "max_model_len must be at least 1"),
         ({"kv_cache_dtype": "fp8"}, "kv_cache_dtype='fp8'"),
         ({"tensor_parallel_size": 2}, "tensor_parallel_size=2"),
         ({"quantization": "awq"}, "quantization='awq'"),

@@ -36,6 +36,8 @@ def test_a_file_changes_what_it_names(tmp_path: Path) -> None:
         ("guards: {stall_s: -1}", "guards.stall_s"),
         ("flow: {delta_ms: 0.5}", "flow.delta_ms"),
         ("limits: {out_bytes: 10}", "limits.out_bytes"),
+        ("guards: {stall_s: .nan}", ".nan is no number"),
+        ("engine: {threads: 0}", "threads must be at least 1"),
         ("- a\n- b", "object"),
         ("a: [", "line"),
     ],
