@@ -27,6 +27,7 @@ from gameserver.http.console import LOOPBACK, Console, Prompt
 from gameserver.http.listener import Listener, authority, bind
 from gameserver.http.openai.api import OpenAIApi
 from gameserver.http.openai.auth import Keys
+from gameserver.http.patience import open_many_files
 from gameserver.loop_lag import LoopLag
 from gameserver.packs import find_packs
 from gameserver.protocol import PATH
@@ -120,6 +121,7 @@ class Application:
         """
         settings = self.settings
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        open_many_files()
         self._lag.start()
         sock = bind(settings.console_host, settings.console_port, "--console-port")
         self._console = Listener(Console(self, settings.console_host, self._api).app, sock)

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
+from gameserver.http.patience import PatientProtocol
+
 #: Linux drops a connection whose client takes nothing for so long, and with it what was written.
 _STALL_MS = 60_000
 
@@ -53,6 +55,7 @@ class Listener:
         self._server = _Server(
             uvicorn.Config(
                 app,
+                http=PatientProtocol,
                 log_config=None,
                 access_log=False,
                 lifespan="off",
