@@ -53,7 +53,7 @@ def _folder() -> Path:
     return Path(base) / "troupe" / "kernels" / content.hexdigest()[:16]
 
 
-class _Cache(FunctionCache):  # type: ignore[misc]  # numba is not typed
+class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types  # type: ignore[misc]  # numba is not typed
     """numba's, except that files it cannot read or write cost time and never the start: a full
     disk, or a machine that went down, leaves halves of them behind.
     """
