@@ -24,7 +24,7 @@ help:
 	@echo "make install   the set-up alone: a virtual environment in $(VENV)"
 	@echo "make test      format, lint, types, import directions, tests"
 	@echo "make soak      100,000 requests in a row, and 100,000 registered NPCs: nothing may grow"
-	@echo "make bench-cpu  speed and accuracy on this CPU, into benchmarks/results/cpu.md; about 20 minutes"
+	@echo "make bench-cpu speed and accuracy on this CPU, into benchmarks/results/cpu.md; about 20 minutes"
 	@echo "make format    let ruff lay out the code"
 	@echo "make clean     remove $(VENV)"
 
