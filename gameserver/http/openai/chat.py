@@ -185,8 +185,8 @@ class _Replies:
         pieces: list[CallPiece] = []
         if choice.parser is not None:
             text, pieces = choice.parser.push(text)
-            if output.finish is not None:
-                text += choice.parser.flush()
+            if output.finish is not None and output.complete:
+                text += choice.parser.flush()  # else it is the mark of a call that was cut
         choice.text += text
         for piece in pieces:
             if piece.name is not None:

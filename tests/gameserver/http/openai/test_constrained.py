@@ -66,6 +66,17 @@ async def test_a_required_call_is_one_on_any_model() -> None:
             assert seed % 2 or len(choice.message.tool_calls or ()) == 1
 
 
+@pytest.mark.parametrize("length", [1, 5, 11])
+async def test_a_call_that_is_cut_in_its_mark_is_no_text(length: int) -> None:
+    """The tokens here are bytes: the mark is eleven of them."""
+    async with serving(noise()) as served, served.client() as client:
+        reply = await client.chat.completions.create(
+            model="script", messages=HELLO, tools=TOOLS, tool_choice="required", max_tokens=length
+        )
+        assert reply.choices[0].finish_reason == "length"
+        assert not reply.choices[0].message.content
+
+
 async def test_a_named_call_is_of_that_function() -> None:
     async with serving(noise()) as served, served.client() as client:
         for name in SCHEMAS:
