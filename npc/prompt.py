@@ -160,13 +160,17 @@ class PromptWriter:
 
     def runs(self, text: str, words: int) -> Iterator[str]:
         """All runs of so many words in a text, for a ban. The last word is only begun: banning its
-        end gives a misspelt word, banning its beginning another word. Runs that end in a capital
-        are left out: another name would be worse than the same again.
+        end gives a misspelt word, banning its beginning another word. A run that leads to a name
+        ends before it, and has two words at least: another name would be worse than the same again.
         """
         spans = [match.span() for match in _WORD.finditer(text)]
-        for (start, _), (last, end) in zip(spans, spans[words - 1 :], strict=False):
-            if text[last].isupper():
+        for number in range(len(spans) - words + 1):
+            run = spans[number : number + words]
+            while len(run) > 1 and text[run[-1][0]].isupper():
+                run.pop()
+            if len(run) == 1:
                 continue
+            (start, _), (last, end) = run[0], run[-1]
             first = self._tokenizer.encode(" " + text[last:end])[:1]
             begun = self._tokenizer.decode(first).strip()
             known = begun and text.startswith(begun, last)

@@ -226,11 +226,13 @@ def test_a_run_of_words_ends_with_the_beginning_of_its_last(real: PromptWriter) 
     """So that banning it brings another word and no misspelt one; names are never banned."""
     assert list(real.runs("Aye, the fiddlers. I'm Captain Harn, of the bridge.", 3)) == [
         "Aye, the f",
+        "the f",
         "Captain Harn, of",
         "Harn, of the",
         "of the bridge",
     ]
     assert list(real.runs("Aye, friend.", 3)) == []
+    assert list(real.runs("I am Captain Harn.", 3)) == ["I am"], "the way to a name, not the name"
 
 
 @pytest.mark.model
