@@ -51,10 +51,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     reserved_slots: int = 2
     #: Most rows in one step.
     max_num_batched_tokens: int = 512
-    #: A step that serves speakers aims at this; prefill takes what is left of it.
-    step_target_ms: float = 80.0
+    #: A step that serves speakers aims at this, or twice this while they are few and many wait to
+    #: be read; prefill takes what is left of it. A quest-giver waits for one such step to end.
+    step_target_ms: float = 40.0
     #: Prefill rows a mixed step gets in any case, so that arrivals never starve.
-    min_prefill_tokens: int = 32
+    min_prefill_tokens: int = 16
     #: A quest-giver reads so many tokens of its own line in a step whatever the target says: it
     #: would wait for several steps otherwise. Speakers pause for the difference.
     urgent_prefill_tokens: int = 256

@@ -111,7 +111,7 @@ class Scheduler:
         Speakers get one row each. What the step target leaves is given to readers in the order of
         the policy: each reads its prefix nodes (unless somebody else is already doing so), then
         takes a slot and its blocks, then reads its own part. In a step in which a quest-giver reads
-        its line, ordinary speakers pause, but never twice in a row: however many quest-givers come,
+        its line, everybody else pauses, but never twice in a row: however many quest-givers come,
         the others get every other step.
         """
         self.step += 1
@@ -122,9 +122,11 @@ class Scheduler:
         speakers = [r for r in self.running if r.speaking and not absent(r)]
         steps: list[SequenceStep] = []
         copies: list[BlockCopy] = []
-        budget = self.cost.prefill_budget(len(speakers))
+        budget = self.cost.prefill_budget(len(speakers), self._can_read(readers))
         memory_left = True
         for reader in readers:
+            if budget > 0 and self._yields(reader, steps):
+                budget = 0
             if max(budget, self._urgent(reader, speakers, steps)) <= 0:
                 continue
             if isinstance(reader, Warming) or reader.state is State.WAITING:
@@ -151,8 +153,7 @@ class Scheduler:
             step = self._advance(reader, max(budget, self._urgent(reader, speakers, steps)), now)
             steps.append(step)
             budget -= len(step.tokens)
-        begins = any(isinstance(s.owner, Request) and s.owner.priority == 0 for s in steps)
-        self._paused = begins and not self._paused
+        self._paused = _quest_begins(steps) and not self._paused
         if self._paused:  # a quest-giver is about to begin: a step without the others is shortest
             speakers = [request for request in speakers if request.priority == 0]
         steps += [self._advance(request, 1, now) for request in speakers]
@@ -163,6 +164,18 @@ class Scheduler:
     def postpone(self, plan: StepPlan) -> None:
         """A plan turned out to have nothing to compute and is not carried out."""
         self._swapping.postpone(plan)
+
+    def _yields(self, reader: Reader, steps: list[SequenceStep]) -> bool:
+        """Whether `reader` leaves the step to a quest-giver who is about to begin: as speakers do,
+        it pauses, but never twice in a row.
+        """
+        urgent = isinstance(reader, Request) and reader.priority == 0
+        return not urgent and not self._paused and _quest_begins(steps)
+
+    def _can_read(self, readers: list[Reader]) -> int:
+        """How many of `readers` have a slot or could have one."""
+        inside = sum(isinstance(r, Request) and r.state is State.RUNNING for r in readers)
+        return inside + min(len(readers) - inside, self._config.max_num_seqs - len(self.running))
 
     def _urgent(self, reader: Reader, speakers: list[Request], steps: list[SequenceStep]) -> int:
         """Tokens of its own line that a quest-giver may read whatever the target says.
@@ -368,3 +381,8 @@ class Scheduler:
                 "pinned; raise kv_cache_bytes or open fewer scenes"
             ),
         )
+
+
+def _quest_begins(steps: list[SequenceStep]) -> bool:
+    """Whether a quest-giver reads its line in this step."""
+    return any(isinstance(s.owner, Request) and s.owner.priority == 0 for s in steps)

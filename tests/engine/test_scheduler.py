@@ -267,6 +267,7 @@ def test_a_quest_giver_parks_the_youngest_reply_which_resumes_with_the_same_text
     first_quest = engine.submit([50], long, priority=0)
     outputs = []
     for _ in range(3):
+        clock[0] += 0.1  # gauges are as old as that at most
         outputs += engine.step()
     assert engine.gauges["running"] == 4
     quest = engine.submit([60], long, priority=0)
