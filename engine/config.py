@@ -51,9 +51,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     reserved_slots: int = 2
     #: Most rows in one step.
     max_num_batched_tokens: int = 512
-    #: A step that serves speakers aims at this, or twice this while they are few and many wait to
-    #: be read; prefill takes what is left of it. A quest-giver waits for one such step to end.
-    step_target_ms: float = 40.0
+    #: A step that serves speakers aims at this; prefill takes what is left of it.
+    step_target_ms: float = 80.0
+    #: The same while a quest-giver is talked to, and for `ageing_s` after: the next line to it
+    #: waits for one such step to end.
+    urgent_step_target_ms: float = 40.0
     #: Prefill rows a mixed step gets in any case, so that arrivals never starve.
     min_prefill_tokens: int = 16
     #: A quest-giver reads so many tokens of its own line in a step whatever the target says: it
@@ -83,7 +85,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             value = getattr(self, name)
             if value is not None and not value >= 1:
                 raise ValueError(f"{name} must be at least 1, or null")
-        for name in ("step_target_ms", "ageing_s"):
+        for name in ("step_target_ms", "urgent_step_target_ms", "ageing_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0")
         if not 0 <= self.reserved_slots < self.max_num_seqs:

@@ -22,18 +22,18 @@ class StepCost:
         # weighs as much as one step: of 1, n, n², t, n·t for n speakers and t milliseconds.
         self._sums = [1.0, 8.0, 128.0, 36.0, 352.0]
 
-    def prefill_budget(self, speakers: int, readers: int = 0) -> int:
+    def prefill_budget(self, speakers: int, *, urgent: bool = False) -> int:
         """Most prefill tokens for a step in which `speakers` requests also get a token.
 
         With nobody speaking the only bound is the step's size; otherwise what the target leaves,
-        but never less than `min_prefill_tokens`, so that arrivals do not starve. While more than
-        three times as many could read (`readers`) as speak, the target is twice as long: many first
-        words are worth more than the pace of a few.
+        but never less than `min_prefill_tokens`, so that arrivals do not starve. `urgent` steps
+        have a target of their own.
         """
         most = self._config.max_num_batched_tokens - speakers
         if speakers == 0:
             return most
-        target_ms = self._config.step_target_ms * (2 if readers > 3 * speakers else 1)
+        config = self._config
+        target_ms = config.urgent_step_target_ms if urgent else config.step_target_ms
         left_ms = target_ms - self.speaking_ms(speakers)
         return max(min(int(left_ms / self._per_prefill_ms), most), self._config.min_prefill_tokens)
 

@@ -5,6 +5,7 @@ speaks differ in how many rows they get. The scheduler takes decisions and keeps
 touches no tensor.
 """
 
+import math
 from collections.abc import Callable
 
 from engine.blocks import BlockPool
@@ -46,6 +47,7 @@ class Scheduler:
         self._swapping = Swapping(self._memory, places)
         self._policy = make_policy(config)
         self.cost = StepCost(config)
+        self._quest_seen = -math.inf
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.parked: list[Request] = []
@@ -122,7 +124,7 @@ class Scheduler:
         speakers = [r for r in self.running if r.speaking and not absent(r)]
         steps: list[SequenceStep] = []
         copies: list[BlockCopy] = []
-        budget = self.cost.prefill_budget(len(speakers), self._can_read(readers))
+        budget = self.cost.prefill_budget(len(speakers), urgent=self._quest_is_on(now, readers))
         memory_left = True
         for reader in readers:
             if budget > 0 and self._yields(reader, steps):
@@ -172,10 +174,12 @@ class Scheduler:
         urgent = isinstance(reader, Request) and reader.priority == 0
         return not urgent and not self._paused and _quest_begins(steps)
 
-    def _can_read(self, readers: list[Reader]) -> int:
-        """How many of `readers` have a slot or could have one."""
-        inside = sum(isinstance(r, Request) and r.state is State.RUNNING for r in readers)
-        return inside + min(len(readers) - inside, self._config.max_num_seqs - len(self.running))
+    def _quest_is_on(self, now: float, readers: list[Reader]) -> bool:
+        """Whether a quest-giver is talked to, or was a moment ago: there will be a next line."""
+        everybody = (*self.running, *readers)
+        if any(isinstance(r, Request) and r.priority == 0 for r in everybody):
+            self._quest_seen = now
+        return now - self._quest_seen < self._config.ageing_s
 
     def _urgent(self, reader: Reader, speakers: list[Request], steps: list[SequenceStep]) -> int:
         """Tokens of its own line that a quest-giver may read whatever the target says.

@@ -30,10 +30,10 @@ def test_speaking_is_a_line_through_what_was_measured(base: float, per_row: floa
         assert cost.prefill_budget(speakers) == pytest.approx(max(budget, 32), abs=3)
 
 
-def test_the_target_is_twice_as_long_while_far_more_could_read_than_speak() -> None:
-    cost = learned(20.0, 1.0, 0.4)
-    assert cost.prefill_budget(4, readers=12) == pytest.approx(140, abs=3)
-    assert cost.prefill_budget(4, readers=13) == pytest.approx(340, abs=6)
+def test_urgent_steps_have_a_target_of_their_own() -> None:
+    assert CONFIG.urgent_step_target_ms == 40
+    assert learned(20.0, 1.0, 0.4).prefill_budget(4, urgent=True) == pytest.approx(40, abs=3)
+    assert learned(20.0, 1.0, 0.4).prefill_budget(4) == pytest.approx(140, abs=3)
 
 
 def test_a_target_that_speaking_uses_up_leaves_the_least_budget() -> None:

@@ -57,7 +57,7 @@ def test_the_hosts_work_for_a_step_grows_no_faster_than_its_blocks(chunk: int) -
             plan = scheduler.plan(0.0)
             assert plan is not None
             scheduler.computed(plan)
-        scheduler.cost.prefill_budget = lambda *_: chunk  # type: ignore[method-assign]
+        scheduler.cost.prefill_budget = lambda *_, **__: chunk  # type: ignore[method-assign]
         times = []
         while request.computed + chunk < len(request.tokens):
             started = time.process_time()
