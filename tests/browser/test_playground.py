@@ -1,6 +1,7 @@
 """The playground: what a person sees when they walk into the tavern."""
 
 import re
+from collections.abc import Awaitable, Callable
 
 import pytest
 from playwright.async_api import Page, Route, WebSocketRoute, expect
@@ -122,19 +123,24 @@ async def test_the_room_shows_everybody_and_who_has_a_quest(visit: Visit) -> Non
     assert len(set(drawings)) == len(drawings)
 
 
-async def test_a_lost_connection_comes_back_by_itself_and_nothing_is_shown_twice(
-    visit: Visit,
-) -> None:
-    sockets: list[WebSocketRoute] = []
+def tapped(sockets: list[WebSocketRoute]) -> Callable[[Page], Awaitable[None]]:
+    """Prepares a page whose connections to the game pass through our hands, into `sockets`."""
 
     def through(socket: WebSocketRoute) -> None:
         socket.connect_to_server()
         sockets.append(socket)
 
-    async def tap(page: Page) -> None:
+    async def prepare(page: Page) -> None:
         await page.route_web_socket(re.compile("/v1/ws"), through)
 
-    page = await visit("Ada", query="?instance=lost", prepare=tap)
+    return prepare
+
+
+async def test_a_lost_connection_comes_back_by_itself_and_nothing_is_shown_twice(
+    visit: Visit,
+) -> None:
+    sockets: list[WebSocketRoute] = []
+    page = await visit("Ada", query="?instance=lost", prepare=tapped(sockets))
     await say(page, "Any rumours?")
     await expect(page.locator(".line.npc:has(.ttft) .words")).to_have_text(REPLY)
     await sockets[0].close(code=4441, reason="stalled")
@@ -150,15 +156,7 @@ async def test_a_connection_lost_in_mid_sentence_goes_on_there_and_the_page_says
     visit: Visit,
 ) -> None:
     sockets: list[WebSocketRoute] = []
-
-    def through(socket: WebSocketRoute) -> None:
-        socket.connect_to_server()
-        sockets.append(socket)
-
-    async def tap(page: Page) -> None:
-        await page.route_web_socket(re.compile("/v1/ws"), through)
-
-    page = await visit("Ada", query="?instance=cut", prepare=tap)
+    page = await visit("Ada", query="?instance=cut", prepare=tapped(sockets))
     await say(page, "Any rumours?")
     speech = page.locator(".line.npc.speaking .words")
     await expect(speech).to_contain_text("There is a green light")

@@ -105,19 +105,24 @@ def next_token(history: Sequence[int]) -> int:
     return value % (VOCAB - 1)
 
 
+def small_config(**settings: object) -> EngineConfig:
+    """Four slots, one of them reserved, and steps that a few tokens fill; or as told."""
+    usual: dict[str, object] = {
+        "max_num_seqs": 4,
+        "reserved_slots": 1,
+        "max_num_batched_tokens": 24,
+        "min_prefill_tokens": 4,
+        "block_size": 4,
+    }
+    return EngineConfig(**{**usual, **settings})  # type: ignore[arg-type]
+
+
 def make_engine(
     blocks: int = 64, block_size: int = 4, max_model_len: int = 200, **settings: object
 ) -> tuple[Engine, CheckingRunner, list[float]]:
     """An engine over a checking runner, and its clock: a one-element list of seconds."""
     clock = [0.0]
-    defaults: dict[str, object] = {
-        "max_num_seqs": 4,
-        "reserved_slots": 1,
-        "max_num_batched_tokens": 24,
-        "min_prefill_tokens": 4,
-        "block_size": block_size,
-    }
-    config = EngineConfig(**{**defaults, **settings})  # type: ignore[arg-type]
+    config = small_config(**{"block_size": block_size, **settings})
     runner = CheckingRunner(block_size, blocks * block_size, config.max_num_batched_tokens)
     engine = Engine(
         runner,

@@ -8,7 +8,6 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from engine.blocks import BlockPool
-from engine.config import EngineConfig
 from engine.decoding.sampling import Sampled, sample
 from engine.loop import Engine
 from engine.outputs import RequestOutput
@@ -17,7 +16,7 @@ from engine.plan import StepPlan
 from engine.request import Request
 from engine.runner import sample_spec
 from engine.tokenizer import Tokenizer
-from tests.engine.fakes import CheckingRunner
+from tests.engine.fakes import CheckingRunner, small_config
 
 #: Pieces of JSON and of words, so that tokens cross the borders of what a grammar names.
 _WORDS = (
@@ -75,14 +74,7 @@ def make_noisy(
 ) -> tuple[Engine, NoisyRunner, list[float]]:
     """An engine over a noisy runner, and its clock."""
     clock = [0.0]
-    usual: dict[str, object] = {
-        "max_num_seqs": 4,
-        "reserved_slots": 1,
-        "max_num_batched_tokens": 24,
-        "min_prefill_tokens": 4,
-        "block_size": 4,
-    }
-    config = EngineConfig(**{**usual, **settings})  # type: ignore[arg-type]
+    config = small_config(**settings)
     runner = NoisyRunner(tokenizer, 4, blocks * 4, config.max_num_batched_tokens)
     engine = Engine(
         runner, tokenizer, BlockPool(blocks, 4), max_model_len, config, clock=lambda: clock[0]

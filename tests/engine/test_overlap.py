@@ -6,14 +6,22 @@ from dataclasses import replace
 import pytest
 
 from engine.blocks import BlockPool
-from engine.config import EngineConfig
 from engine.decoding.sampling import Sampled
 from engine.overlap import PENDING, OverlapEngine
 from engine.params import SamplingParams
 from engine.plan import StepPlan
 from engine.prefixes import Prefix
 from engine.request import Request
-from tests.engine.fakes import EOS, GREEDY, VOCAB, CheckingRunner, LetterTokenizer, expected, finish
+from tests.engine.fakes import (
+    EOS,
+    GREEDY,
+    VOCAB,
+    CheckingRunner,
+    LetterTokenizer,
+    expected,
+    finish,
+    small_config,
+)
 
 
 class Ready:
@@ -71,14 +79,7 @@ def make(
     blocks: int = 64, **settings: object
 ) -> tuple[OverlapEngine, LaunchingRunner, list[float]]:
     clock = [0.0]
-    usual: dict[str, object] = {
-        "max_num_seqs": 4,
-        "reserved_slots": 1,
-        "max_num_batched_tokens": 24,
-        "min_prefill_tokens": 4,
-        "block_size": 4,
-    }
-    config = EngineConfig(**{**usual, **settings})  # type: ignore[arg-type]
+    config = small_config(**settings)
     runner = LaunchingRunner(4, blocks * 4, config.max_num_batched_tokens)
     engine = OverlapEngine(
         runner,
