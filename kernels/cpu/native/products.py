@@ -12,6 +12,7 @@ end. Sums of integers are exact, sums of float32 are taken in the order of the i
 row's product does not depend on the rows beside it.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from llvmlite import ir
@@ -29,6 +30,21 @@ GROUP = 32
 PANELS = 3
 #: Outputs that a claim of work holds at least; widths are padded to it.
 WIDTH = PANELS * LANES
+
+
+def _sources(e: Emitter, rows: int, x: Any, x_stride: Any, weight: Any, stride: Any) -> Any:
+    """Where each row and each panel begins."""
+    xs = [e.at(x, e.b.mul(x_stride, const(row))) for row in range(rows)]
+    return xs, [e.at(weight, e.b.mul(stride, const(panel))) for panel in range(PANELS)]
+
+
+def _targets(e: Emitter, rows: int, out: Any, out_stride: Any, add: Any) -> Iterator[Any]:
+    """Row, panel, where their y goes, and what is added to it."""
+    adds = e.b.icmp_signed("!=", add, const(0))
+    for row in range(rows):
+        for panel in range(PANELS):
+            to = e.at(out, e.b.mul(out_stride, const(row)), 64 * panel)
+            yield row, panel, to, e.b.select(adds, e.load(FLOATS, to), e.floats(0.0))
 
 
 def _tile(rows: int, halves: bool) -> Any:
@@ -56,32 +72,25 @@ def _tile(rows: int, halves: bool) -> Any:
         def emit(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
             e = Emitter(builder, BF16)
             x, x_stride, weight, panel_stride, steps, out, out_stride, add = arguments[:8]
-            adds = builder.icmp_signed("!=", add, const(0))
             none = e.floats(0.0) if halves else ir.Constant(INTS, [0] * LANES)
             dot = e.dot_pairs if halves else e.dot_bytes
             sums = [[e.variable(none) for _ in range(PANELS)] for _ in range(rows)]
-            xs = [e.at(x, builder.mul(x_stride, const(row))) for row in range(rows)]
-            panels = [
-                e.at(weight, builder.mul(panel_stride, const(panel))) for panel in range(PANELS)
-            ]
+            xs, panels = _sources(e, rows, x, x_stride, weight, panel_stride)
             with e.loop(steps) as step:
                 loaded = [e.load(INTS, e.at(panel, e.times(step, 64))) for panel in panels]
                 for row in range(rows):
                     four = e.splat(e.load(I32, e.at(xs[row], e.times(step, 4))))
                     for total, values in zip(sums[row], loaded, strict=True):
                         e.set(total, dot(e.get(total), four, values))
-            for panel in range(PANELS):
-                for row in range(rows):
-                    y = e.get(sums[row][panel])
-                    to = e.at(out, builder.mul(out_stride, const(row)), 64 * panel)
-                    before = builder.select(adds, e.load(FLOATS, to), e.floats(0.0))
-                    if halves:
-                        e.store(builder.fadd(y, before), to)
-                        continue
-                    scales, zeros = (e.at(a, 64 * panel) for a in arguments[8:10])
-                    y = builder.sitofp(builder.sub(y, e.load(INTS, zeros)), FLOATS)
-                    of_row = e.splat(e.load(F32, e.at(arguments[10], 4 * row)))
-                    e.store(e.fma(y, builder.fmul(e.load(FLOATS, scales), of_row), before), to)
+            for row, panel, to, before in _targets(e, rows, out, out_stride, add):
+                y = e.get(sums[row][panel])
+                if halves:
+                    e.store(builder.fadd(y, before), to)
+                    continue
+                scales, zeros = (e.at(a, 64 * panel) for a in arguments[8:10])
+                y = builder.sitofp(builder.sub(y, e.load(INTS, zeros)), FLOATS)
+                of_row = e.splat(e.load(F32, e.at(arguments[10], 4 * row)))
+                e.store(e.fma(y, builder.fmul(e.load(FLOATS, scales), of_row), before), to)
             return context.get_dummy_value()
 
         return types.void(*[types.intp] * 11), emit
@@ -113,11 +122,7 @@ def _nibble_tile(rows: int) -> Any:
             e = Emitter(builder, BF16)
             x, x_stride, weight, panel_stride, groups, out, out_stride, add = arguments[:8]
             constants, sums, row_scales = arguments[8:]
-            adds = builder.icmp_signed("!=", add, const(0))
-            xs = [e.at(x, builder.mul(x_stride, const(row))) for row in range(rows)]
-            panels = [
-                e.at(weight, builder.mul(panel_stride, const(panel))) for panel in range(PANELS)
-            ]
+            xs, panels = _sources(e, rows, x, x_stride, weight, panel_stride)
             starts = [e.load(FLOATS, e.at(constants, 64 * panel)) for panel in range(PANELS)]
             totals = [[e.variable(start) for start in starts] for _ in range(rows)]
             with e.loop(groups) as group:
@@ -142,12 +147,9 @@ def _nibble_tile(rows: int) -> Any:
                         dot = builder.sitofp(e.get(dots[row][panel]), FLOATS)
                         total = e.fma(dot, steps[panel], e.get(totals[row][panel]))
                         e.set(totals[row][panel], e.fma(of_group, lowest[panel], total))
-            for row in range(rows):
+            for row, panel, to, before in _targets(e, rows, out, out_stride, add):
                 scale = e.splat(e.load(F32, e.at(row_scales, 4 * row)))
-                for panel in range(PANELS):
-                    to = e.at(out, builder.mul(out_stride, const(row)), 64 * panel)
-                    before = builder.select(adds, e.load(FLOATS, to), e.floats(0.0))
-                    e.store(e.fma(e.get(totals[row][panel]), scale, before), to)
+                e.store(e.fma(e.get(totals[row][panel]), scale, before), to)
             return context.get_dummy_value()
 
         return types.void(*[types.intp] * 11), emit
@@ -156,56 +158,65 @@ def _nibble_tile(rows: int) -> Any:
 
 
 def _by_tiles(tile_8: Any, tile_4: Any, tile_2: Any, tile_1: Any) -> Any:
-    """A function that covers any number of rows with tiles."""
+    """A function that covers any number of rows with tiles. `second` is the table after the scales;
+    a row of it takes `second_step` bytes, 0 if all rows have the same.
+    """
 
     @inlined
-    def rows_of_panels(
-        x, x_stride, weight, panel, steps, rows, out, out_stride, add, scales, zeros, row_scales
+    def by_tiles(
+        x,
+        x_stride,
+        weight,
+        panel,
+        steps,
+        rows,
+        out,
+        out_stride,
+        add,
+        scales,
+        second,
+        second_step,
+        row_scales,
     ):
         row = 0
         while row < rows:
             left = rows - row
             a, o, r = x + row * x_stride, out + row * out_stride, row_scales + row * 4
+            z = second + row * second_step
             if left >= 8:
-                tile_8(a, x_stride, weight, panel, steps, o, out_stride, add, scales, zeros, r)
+                tile_8(a, x_stride, weight, panel, steps, o, out_stride, add, scales, z, r)
                 row += 8
             elif left >= 4:
-                tile_4(a, x_stride, weight, panel, steps, o, out_stride, add, scales, zeros, r)
+                tile_4(a, x_stride, weight, panel, steps, o, out_stride, add, scales, z, r)
                 row += 4
             elif left >= 2:
-                tile_2(a, x_stride, weight, panel, steps, o, out_stride, add, scales, zeros, r)
+                tile_2(a, x_stride, weight, panel, steps, o, out_stride, add, scales, z, r)
                 row += 2
             else:
-                tile_1(a, x_stride, weight, panel, steps, o, out_stride, add, scales, zeros, r)
+                tile_1(a, x_stride, weight, panel, steps, o, out_stride, add, scales, z, r)
                 row += 1
 
-    return rows_of_panels
+    return by_tiles
 
 
 _bytes, _halves = (
     _by_tiles(*[_tile(rows, halves) for rows in (8, 4, 2, 1)]) for halves in (False, True)
 )
-_nibble_1, _nibble_2, _nibble_4 = (_nibble_tile(rows) for rows in (1, 2, 4))
+_nibble_4, _nibble_2, _nibble_1 = (_nibble_tile(rows) for rows in (4, 2, 1))
 
 
 @inlined
-def _nibbles(
-    x, x_stride, weight, panel, groups, rows, out, out_stride, add, constants, sums, row_scales
+def _nibble_8(
+    x, x_stride, weight, panel, groups, out, out_stride, add, constants, sums, row_scales
 ):
-    row = 0
-    while row < rows:
-        left = rows - row
+    """Eight rows at once would need twice the registers there are."""
+    for row in range(0, 8, 4):
         a, o, r = x + row * x_stride, out + row * out_stride, row_scales + row * 4
         n = sums + row * groups * 4
-        if left >= 4:
-            _nibble_4(a, x_stride, weight, panel, groups, o, out_stride, add, constants, n, r)
-            row += 4
-        elif left >= 2:
-            _nibble_2(a, x_stride, weight, panel, groups, o, out_stride, add, constants, n, r)
-            row += 2
-        else:
-            _nibble_1(a, x_stride, weight, panel, groups, o, out_stride, add, constants, n, r)
-            row += 1
+        _nibble_4(a, x_stride, weight, panel, groups, o, out_stride, add, constants, n, r)
+
+
+_nibbles = _by_tiles(_nibble_8, _nibble_4, _nibble_2, _nibble_1)
 
 
 @inlined
@@ -245,8 +256,9 @@ def product(
         w, o = weight + column // LANES * panel, out + column * 4
         s, z, r = scales + column * 4, zeros + column * 4, row_scales
         if form == HALVES:
-            _halves(x, x_stride, w, panel, steps, rows, o, out_stride, add, s, z, r)
+            _halves(x, x_stride, w, panel, steps, rows, o, out_stride, add, s, z, 0, r)
         elif form == BYTES:
-            _bytes(x, x_stride, w, panel, steps, rows, o, out_stride, add, s, z, r)
+            _bytes(x, x_stride, w, panel, steps, rows, o, out_stride, add, s, z, 0, r)
         else:
-            _nibbles(x, x_stride, w, panel, steps, rows, o, out_stride, add, s, sums, r)
+            n = steps * 4
+            _nibbles(x, x_stride, w, panel, steps, rows, o, out_stride, add, s, sums, n, r)
