@@ -11,9 +11,9 @@ from npc.lore import lorebook, triggers
 from npc.prompt import PromptWriter
 from npc.roster import Roster, load_roster
 from npc.settings import ReplySettings
+from scenes.conditions import WorldState
 from scenes.document import PackError, Scalar
 from scenes.library import Library, OpenPack, Progress
-from scenes.lore import WorldState
 from scenes.pack import ScenePack, load_pack
 
 #: NPCs whose prefixes are computed before players come, unless settings say otherwise.

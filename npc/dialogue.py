@@ -16,7 +16,7 @@ from npc.prompt import STRANGER, PromptWriter, Utterance, stops
 from npc.recall import Recall
 from npc.settings import ReplySettings
 from npc.transcript import Audience, Entry, Line, Transcript
-from scenes.lore import WorldState
+from scenes.conditions import WorldState
 
 __all__ = ["Dialogue", "Line", "TurnRequest"]
 

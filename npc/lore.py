@@ -9,7 +9,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 
 from npc.persona import Persona
-from scenes.lore import LoreEntry, WorldState
+from scenes.conditions import WorldState
+from scenes.lore import LoreEntry
 from scenes.patterns import compile_pattern
 
 #: Scripts that are written without spaces, or hang particles on to words (Korean): in these the

@@ -4,12 +4,13 @@ An entry is data. Those that always hold stand in the prompt's shared beginning;
 what is said, and for the state of the world. `npc.lore` does the waiting.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from scenes.document import PackError, Scalar, Section
+from scenes.conditions import Condition, read_conditions
+from scenes.document import PackError, Section
 from scenes.patterns import PatternError, compile_pattern
 
 #: Entries of one file.
@@ -19,7 +20,6 @@ MAX_TEXT = 4_000
 MAX_KEYS = 64
 MAX_KEY = 200
 MAX_WHO = 256
-MAX_CONDITIONS = 16
 #: Tokens of lore in one turn at most.
 MAX_TOKENS = 8_000
 _MOST = 1_000_000
@@ -28,44 +28,6 @@ Scope = Literal["world", "scene", "faction", "npc"]
 Needs = Literal["any", "all", "not_any", "not_all"]
 SCOPES: tuple[Scope, ...] = ("world", "scene", "faction", "npc")
 NEEDS: tuple[Needs, ...] = ("any", "all", "not_any", "not_all")
-
-
-@dataclass(frozen=True, slots=True)
-class WorldState:
-    """What conditions ask about.
-
-    Attributes:
-        world: facts by name, as in a scene's `meta`.
-        quests: the stage of each quest by its id.
-    """
-
-    world: Mapping[str, Scalar] = field(default_factory=dict)
-    quests: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One fact or quest that must be as named.
-
-    Attributes:
-        about: what is asked.
-        name: of the fact or quest.
-        values: it must be one of these. What is unknown is none of them.
-    """
-
-    about: Literal["world", "quests"]
-    name: str
-    values: tuple[Scalar, ...]
-
-    def holds(self, state: WorldState) -> bool:
-        """Whether the state is as named."""
-        facts: Mapping[str, Scalar] = state.world if self.about == "world" else state.quests
-        actual = facts.get(self.name)
-        # In Python True is 1; in a scene file it is not.
-        return any(
-            actual == value and isinstance(actual, bool) == isinstance(value, bool)
-            for value in self.values
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +134,7 @@ def _entry(section: Section, *, of_one: bool) -> LoreEntry:
         case=section.flag("case", default=False),
         whole_words=section.flag("whole_words", default=True),
         constant=section.flag("constant", default=False),
-        when=_conditions(section),
+        when=read_conditions(section),
         priority=section.number("priority", -_MOST, _MOST, default=0),
         order=section.number("order", -_MOST, _MOST, default=100),
     )
@@ -207,21 +169,3 @@ def _patterns(section: Section) -> tuple[str, ...]:
             section.fail(f"patterns[{at}]", str(error), line)
         patterns.append(pattern)
     return tuple(patterns)
-
-
-def _conditions(section: Section) -> tuple[Condition, ...]:
-    inner = section.section("when")
-    if inner is None:
-        return ()
-    found = [
-        Condition("world", name, values)
-        for name, values in inner.scalar_lists("world", MAX_CONDITIONS, MAX_KEY).items()
-    ]
-    found += [
-        Condition("quests", name, values)
-        for name, values in inner.scalar_lists("quests", MAX_CONDITIONS, MAX_KEY).items()
-    ]
-    if not found:
-        inner.fail("", "must name facts under world or stages under quests")
-    inner.finish()
-    return tuple(found)

@@ -21,7 +21,8 @@ from npc.lore import Lorebook, Said, Trigger, lorebook, triggers
 from npc.prompt import PromptWriter
 from npc.settings import ReplySettings
 from npc.transcript import Transcript
-from scenes.lore import NEEDS, Condition, LoreEntry, WorldState
+from scenes.conditions import Condition, WorldState
+from scenes.lore import NEEDS, LoreEntry
 from scenes.pack import ScenePack
 from tests.engine.fakes import finish, make_engine
 from tests.gameserver.stage import byte_chat, byte_tokenizer

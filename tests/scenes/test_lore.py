@@ -6,8 +6,9 @@ from typing import get_args
 import pytest
 
 from npc.persona import read_personas
+from scenes.conditions import Condition, WorldState
 from scenes.document import PackError
-from scenes.lore import NEEDS, SCOPES, Condition, LoreEntry, Needs, Scope, WorldState
+from scenes.lore import NEEDS, SCOPES, LoreEntry, Needs, Scope
 from scenes.pack import load_pack
 from tests.scenes.packs import HARN, MIRA, SCENE, write_pack
 
