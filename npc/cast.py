@@ -8,6 +8,7 @@ from pathlib import Path
 from engine.api import AsyncEngine
 from npc.dialogue import Dialogue
 from npc.lore import lorebook, triggers
+from npc.notes import Place, SourceMaker
 from npc.prompt import PromptWriter
 from npc.roster import Roster, load_roster
 from npc.settings import ReplySettings
@@ -52,6 +53,7 @@ class OpenScene:
         engine: AsyncEngine,
         writer: PromptWriter,
         replies: ReplySettings,
+        sources: Sequence[SourceMaker] = (),
     ) -> None:
         pack = opened.pack
         self.id = pack.id
@@ -65,6 +67,7 @@ class OpenScene:
         self._engine = engine
         self._writer = writer
         self._replies = replies
+        self._sources = sources
         self._triggers = triggers(pack.lore)
 
     @property
@@ -79,7 +82,16 @@ class OpenScene:
             ContextExceeded: scene and persona are too long for the model.
         """
         persona, prefix = self.npcs.persona(npc), self._opened.part(npc)
-        dialogue = Dialogue(persona, prefix, stream, self._engine, self._writer, self._replies)
+        made = (make(Place(self.id, stream, npc)) for make in self._sources)
+        dialogue = Dialogue(
+            persona,
+            prefix,
+            stream,
+            self._engine,
+            self._writer,
+            self._replies,
+            sources=[source for source in made if source is not None],
+        )
         self.recast(dialogue)
         return dialogue
 
@@ -131,14 +143,22 @@ class Cast:
     """
 
     def __init__(
-        self, engine: AsyncEngine, replies: ReplySettings, warm_npcs: int = WARM_NPCS
+        self,
+        engine: AsyncEngine,
+        replies: ReplySettings,
+        warm_npcs: int = WARM_NPCS,
+        sources: Sequence[SourceMaker] = (),
     ) -> None:
-        """`warm_npcs` is how many NPCs, of all packs together, are kept computed from the start;
-        all others are computed when they are first spoken to.
+        """
+        Args:
+            warm_npcs: how many NPCs, of all packs together, are kept computed from the start; all
+                others are computed when they are first spoken to.
+            sources: of what NPCs have in mind, the most important last.
         """
         self.engine = engine
         self._replies = replies
         self._warm_npcs = warm_npcs
+        self._sources = tuple(sources)
         self._writer = PromptWriter(engine.tokenizer, engine.chat)
         self._library = Library(engine)
         self._scenes: dict[str, OpenScene] = {}
@@ -217,7 +237,7 @@ class Cast:
         return npcs.first(max(self._warm_npcs - sum(len(scene.warmed) for scene in others), 0))
 
     def _scene(self, opened: OpenPack, npcs: Roster) -> OpenScene:
-        return OpenScene(opened, npcs, self.engine, self._writer, self._replies)
+        return OpenScene(opened, npcs, self.engine, self._writer, self._replies, self._sources)
 
 
 def _read(folder: Path) -> tuple[ScenePack, Roster]:

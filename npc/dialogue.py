@@ -2,7 +2,7 @@
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.api import AsyncEngine, Ticket
@@ -10,7 +10,8 @@ from engine.errors import ContextExceeded
 from engine.outputs import RequestOutput
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
-from npc.lore import Lorebook
+from npc.lore import Lorebook, LoreSource
+from npc.notes import Moment, Note, NoteSource, fitting
 from npc.persona import Persona
 from npc.prompt import STRANGER, PromptWriter, Utterance, stops
 from npc.recall import Recall
@@ -46,6 +47,9 @@ class Dialogue:
         persona: who it is.
         greeting: its authored first line, which needs no model; "" for none.
         state: of the world, on which some of its lore depends; whoever runs the scene renews it.
+        present: players who are in the scene; renewed in the same way.
+        sources: of what it has in mind, beside its lore. What the last one knows stands closest to
+            the newest line, and is the last to be left out where room is short.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Dialogue:
         others: tuple[str, ...] = (),
         lore: Lorebook | None = None,
         lore_tokens: int = 0,
+        sources: Sequence[NoteSource] = (),
     ) -> None:
         """
         Args:
@@ -68,13 +73,16 @@ class Dialogue:
                 among them.
             lore: what may come to its mind.
             lore_tokens: most tokens of it in one turn; 0 takes those of `settings`.
+            sources: see the class.
         """
         self._stream = stream
         self.state = WorldState()
+        self.present = frozenset[str]()
+        self.sources = tuple(sources)
+        self._settings = settings
         self.recast(persona, prefix, others, lore, lore_tokens)
         self._engine = engine
         self._writer = writer
-        self._settings = settings
         self._transcript = Transcript(settings.transcript_lines, settings.circles)
         # Where the history of each audience begins, so that it begins there again next time.
         self._begins: OrderedDict[Audience, tuple[int, int]] = OrderedDict()
@@ -92,8 +100,9 @@ class Dialogue:
         """
         self.persona = persona
         self.greeting = _greeting(persona, self._stream)
-        self._lore = lore or Lorebook()
-        self._lore_tokens = lore_tokens
+        settings = self._settings
+        tokens = lore_tokens or settings.lore_tokens
+        self._lore = LoreSource(lore or Lorebook(), tokens, settings.lore_lines)
         self._prefix = prefix
         self._others = others
         self._recall = Recall(persona.examples)
@@ -109,6 +118,7 @@ class Dialogue:
     def hear(self, line: Line) -> None:
         """Take in a line that wants no answer."""
         self._transcript.add(line)
+        self._tell_heard(line)
 
     def begin(self, request: TurnRequest, on_output: Callable[[RequestOutput], None]) -> Ticket:
         """Have the engine answer a line, from all that was heard up to now. The line enters the
@@ -130,11 +140,12 @@ class Dialogue:
             raise ContextExceeded(self._room, self._room - room, "the line")
         recalled = self._recalled(request.line.text, room)
         room -= self._cost(recalled)
-        lore = self._reminded(request.line, entries, room)
-        room -= self._cost(lore)
-        history = self._recent(request.audience, entries, room)
+        # Where the talk begins must not depend on what the notes of this turn need.
+        reserved = min(sum(source.tokens for source in self._sources), room // 2)
+        history = self._recent(request.audience, entries, room - reserved)
         told = [self._utterance(entry.line) for entry in history]
-        ids = self._writer.own(self.persona, told, recalled, newest, request.prefill, lore)
+        notes = self._notes(request, history, room - self._cost(told))
+        ids = self._writer.own(self.persona, told, recalled, newest, request.prefill, notes)
         ticket = self._engine.submit(
             ids,
             self._sampling([*(entry.line for entry in history), request.line]),
@@ -145,6 +156,7 @@ class Dialogue:
             shares=(f"player {request.line.who}", f"scene {self._stream}"),
         )
         self._transcript.add(request.line)
+        self._tell_heard(request.line)
         return ticket
 
     def commit(self, request: TurnRequest, text: str, heard: int, status: str, ts: int) -> None:
@@ -170,10 +182,15 @@ class Dialogue:
             status,
         )
         self._transcript.add(line, answers=request.line.id)
+        for source in self.sources:
+            source.said(line, request.line, self.present)
 
     def amend(self, turn: str, text: str, heard: int) -> None:
         """More or less of a finished turn was heard than thought; a forgotten turn stays so."""
-        self._transcript.amend(turn, text, heard)
+        line = self._transcript.amend(turn, text, heard)
+        if line is not None:
+            for source in self.sources:
+                source.amended(line)
 
     def history(
         self, *, player: str, before: str | None, limit: int
@@ -212,18 +229,40 @@ class Dialogue:
             told += [writer.heard(STRANGER, example.player), writer.spoken(example.npc)]
         return told if self._cost(told) <= room else []
 
-    def _reminded(self, newest: Line, entries: list[Entry], room: int) -> list[Utterance]:
-        """Lore that the last lines bring to mind, as far as there is room."""
-        settings, name = self._settings, self.persona.name
-        if not self._lore:
-            return []
-        earlier = entries[max(len(entries) - settings.lore_lines + 1, 0) :]
-        lines = [*(entry.line.text for entry in earlier), newest.text]
-        tokens = min(self._lore_tokens or settings.lore_tokens, room)
-        texts = self._lore.told(
-            lines, self.state, tokens, lambda text: self._cost([self._writer.known(name, text)])
+    @property
+    def _sources(self) -> tuple[NoteSource, ...]:
+        return (self._lore, *self.sources)
+
+    def _notes(self, request: TurnRequest, told: list[Entry], room: int) -> list[Utterance]:
+        """What to have in mind at a line, as far as there is room."""
+        line, audience = request.line, request.audience
+        moment = Moment(
+            request.turn,
+            self.persona,
+            line,
+            audience,
+            [entry.line for entry in told],
+            self.present,
+            self.state,
         )
-        return [self._writer.known(name, text) for text in texts]
+        gathered: list[Utterance] = []
+        for source in reversed(self._sources):
+            if source.tokens > 0:
+                notes = fitting(source.notes(moment), min(source.tokens, room), self._note_cost)
+                known = [self._known(note) for note in notes]
+                room -= self._cost(known)
+                gathered = known + gathered
+        return gathered
+
+    def _note_cost(self, note: Note) -> int:
+        return self._writer.cost(self._known(note))
+
+    def _known(self, note: Note) -> Utterance:
+        return self._writer.known(self.persona.name, note.text, note.verb)
+
+    def _tell_heard(self, line: Line) -> None:
+        for source in self.sources:
+            source.heard(line, self.present)
 
     def _recent(self, audience: Audience, entries: list[Entry], room: int) -> list[Entry]:
         """The entries that fit into `room` tokens; the beginning moves in hops."""

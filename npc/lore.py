@@ -6,8 +6,9 @@ what was said elsewhere.
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
+from npc.notes import Moment, Note, NoteSource
 from npc.persona import Persona
 from scenes.conditions import WorldState
 from scenes.lore import LoreEntry
@@ -79,31 +80,37 @@ class Lorebook:
     """All that one NPC may be reminded of."""
 
     def __init__(self, triggers: Iterable[Trigger] = ()) -> None:
-        # What must make room first is last.
-        self._triggers = sorted(
-            triggers, key=lambda trigger: (-trigger.entry.priority, -trigger.entry.order)
-        )
+        self._triggers = tuple(triggers)
 
     def __bool__(self) -> bool:
         return bool(self._triggers)
 
-    def told(
-        self, lines: Sequence[str], state: WorldState, tokens: int, cost: Callable[[str], int]
-    ) -> list[str]:
-        """What comes to mind, in the order in which it is told.
+    def told(self, lines: Sequence[str], state: WorldState) -> list[LoreEntry]:
+        """What comes to mind when `lines` were said last, in the order in which it is told."""
+        said = Said(lines)
+        fired = [t.entry for t in self._triggers if t.fires(said, state)]
+        return sorted(fired, key=lambda entry: entry.order)
 
-        Args:
-            lines: what was said last.
-            tokens: that it may take; an entry that does not fit is left out, one after it may fit.
-            cost: tokens of an entry's text.
-        """
-        said, kept = Said(lines), list[LoreEntry]()
-        for trigger in self._triggers:
-            entry = trigger.entry
-            if trigger.fires(said, state) and (needed := cost(entry.text)) <= tokens:
-                tokens -= needed
-                kept.append(entry)
-        return [entry.text for entry in sorted(kept, key=lambda entry: entry.order)]
+
+class LoreSource(NoteSource):
+    """What the last lines bring to an NPC's mind.
+
+    Attributes:
+        tokens: most of it in one turn.
+    """
+
+    def __init__(self, lorebook: Lorebook, tokens: int, lines: int) -> None:
+        """`lines` is how many of the last lines are searched, the newest included."""
+        self.tokens = tokens if lorebook else 0
+        self._lorebook = lorebook
+        self._lines = lines
+
+    def notes(self, moment: Moment) -> list[Note]:
+        """See `NoteSource`."""
+        earlier = moment.told[max(len(moment.told) - self._lines + 1, 0) :]
+        said = [*(line.text for line in earlier), moment.line.text]
+        entries = self._lorebook.told(said, moment.state)
+        return [Note(entry.text, priority=entry.priority) for entry in entries]
 
 
 def triggers(lore: Iterable[LoreEntry]) -> tuple[Trigger, ...]:

@@ -5,7 +5,7 @@ possible in its cache:
 
     scene     what is true in the place                  one prefix for everybody in it
     persona   who the NPC is, and examples of its talk   one prefix for each NPC
-    own part  what was said, examples that fit, lore that comes to mind, the newest line, and the
+    own part  what was said, examples that fit, notes (see `npc.notes`), the newest line, and the
               opening of the reply
 
 Lore that always holds is part of the first two. What comes and goes stands as late as it can: the
@@ -122,7 +122,7 @@ class PromptWriter:
         recalled: Sequence[Utterance],
         newest: Utterance,
         prefill: str = "",
-        lore: Sequence[Utterance] = (),
+        notes: Sequence[Utterance] = (),
     ) -> list[int]:
         """Tokens that follow the persona's and ask for its next words.
 
@@ -131,14 +131,14 @@ class PromptWriter:
             recalled: examples to tell again.
             newest: the line to answer.
             prefill: the first words of the answer.
-            lore: what comes to mind.
+            notes: what to have in mind.
         """
         opened = self._chat.system is None and not persona.examples
         # Lines that wait for an answer stay together.
         answered = len(history)
         while answered and history[answered - 1].role == "user":
             answered -= 1
-        told = [*history[:answered], *recalled, *lore, *history[answered:], newest]
+        told = [*history[:answered], *recalled, *notes, *history[answered:], newest]
         ids = self._turns(told, opened=opened)
         return [*ids, *self._chat.assistant.open, *self._tokenizer.encode(prefill)]
 
@@ -151,11 +151,11 @@ class PromptWriter:
         """The NPC's own words."""
         return Utterance("assistant", tuple(self._tokenizer.encode(text)))
 
-    def known(self, name: str, text: str) -> Utterance:
-        """Something that comes to an NPC's mind. No line of a player looks like it: those begin
-        with a name, and no name with a bracket.
+    def known(self, name: str, text: str, verb: str = "knows") -> Utterance:
+        """Something that an NPC has in mind. No line of a player looks like it: those begin with a
+        name, and no name with a bracket.
         """
-        line = f"({speaker(name)} knows: {_BREAKS.sub(' ', text)})"
+        line = f"({speaker(name)} {verb}: {_BREAKS.sub(' ', text)})"
         return Utterance("user", tuple(self._tokenizer.encode(line)))
 
     def runs(self, text: str, words: int) -> Iterator[str]:

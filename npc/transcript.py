@@ -95,11 +95,15 @@ class Transcript:
             for forgotten in self._entries.pop(circles[0]):
                 del self._by_id[forgotten.line.id]
 
-    def amend(self, line_id: str, text: str, heard: int) -> None:
-        """Change how much of a line was heard. One that is forgotten already stays so."""
+    def amend(self, line_id: str, text: str, heard: int) -> Line | None:
+        """Change how much of a line was heard, and return it. One that is forgotten already stays
+        so.
+        """
         entry = self._by_id.get(line_id)
-        if entry is not None:
-            entry.line = replace(entry.line, text=text, heard=heard)
+        if entry is None:
+            return None
+        entry.line = replace(entry.line, text=text, heard=heard)
+        return entry.line
 
     def told_to(self, audience: Audience) -> list[Entry]:
         """What a prompt may hold whose answer `audience` hears, in the order of places."""

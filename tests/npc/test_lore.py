@@ -18,6 +18,7 @@ from engine.tokenizer import Tokenizer
 from npc.cast import Cast
 from npc.dialogue import Dialogue, TurnRequest
 from npc.lore import Lorebook, Said, Trigger, lorebook, triggers
+from npc.notes import Note, fitting
 from npc.prompt import PromptWriter
 from npc.settings import ReplySettings
 from npc.transcript import Transcript
@@ -123,15 +124,18 @@ def test_conditions_hold_or_it_stays_silent() -> None:
 def test_the_budget_holds_and_nothing_more_important_is_left_out_that_would_fit(
     lore: list[LoreEntry], tokens: int
 ) -> None:
-    told = Lorebook(triggers(lore)).told(["mill"], NOWHERE, tokens, len)
+    entries = Lorebook(triggers(lore)).told(["mill"], NOWHERE)
+    assert entries == sorted(lore, key=lambda e: e.order)
+    notes = [Note(e.text, priority=e.priority) for e in entries]
+    told = [note.text for note in fitting(notes, tokens, lambda note: len(note.text))]
     assert sum(map(len, told)) <= tokens
     left = tokens
     expected = []
-    for entry in sorted(lore, key=lambda e: (-e.priority, -e.order)):
+    for at, entry in sorted(enumerate(entries), key=lambda e: (-e[1].priority, -e[0])):
         if len(entry.text) <= left:
             left -= len(entry.text)
-            expected.append(entry)
-    assert told == [e.text for e in sorted(expected, key=lambda e: e.order)]
+            expected.append(at)
+    assert told == [entries[at].text for at in sorted(expected)]
 
 
 def test_a_thousand_entries_and_hostile_patterns_are_searched_in_no_time() -> None:
@@ -143,7 +147,7 @@ def test_a_thousand_entries_and_hostile_patterns_are_searched_in_no_time() -> No
     ]
     book = Lorebook(triggers(lore))
     start = time.process_time()
-    assert book.told(["a" * 6000] * 3, NOWHERE, 1000, len) == ["The mill is empty."]
+    assert [e.text for e in book.told(["a" * 6000] * 3, NOWHERE)] == ["The mill is empty."]
     assert time.process_time() - start < 2
 
 
@@ -166,7 +170,8 @@ def test_lasting_lore_is_in_the_prefixes_and_nowhere_else() -> None:
     assert readable(writer.persona(guard, pack.lore)).endswith(
         "- The stew is hot.\n- The password is elm.\n- I am tired.</system>"
     )
-    assert lorebook(mira, triggers(pack.lore)).told(["mill"], NOWHERE, 99, len) == [MILL.text] * 2
+    reminded = lorebook(mira, triggers(pack.lore)).told(["mill"], NOWHERE)
+    assert [entry.text for entry in reminded] == [MILL.text] * 2
 
 
 def test_what_comes_to_mind_stands_right_before_the_newest_line_and_is_no_history() -> None:
