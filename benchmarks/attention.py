@@ -109,8 +109,9 @@ def upload(work: Work, positions: torch.Tensor) -> WorkTables:
 
     kinds = (work.small, work.large, work.reading)
     return WorkTables(
-        up(work.rows), up(work.blocks), *map(up, kinds), up(np.array([*map(len, kinds)], np.int32)),
-        up(work.parts), up(work.part_first), up(work.part_count), positions,
+        up(work.rows), up(work.blocks), *map(up, kinds), up(work.links), up(work.merged),
+        up(np.array([*map(len, kinds)], np.int32)), up(work.parts), up(work.part_first),
+        up(work.part_count), positions,
     )  # fmt: skip
 
 

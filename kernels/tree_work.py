@@ -4,8 +4,12 @@ The KV a row sees is a chain of *pieces* (scene, persona, own part). Rows that s
 it together: an item is a tile of rows, a list of blocks and a stretch of the piece. Each item
 leaves a partial result for each of its rows; a row's result is the merge of its partials.
 
+A sequence that reads many tokens at once fills tiles by itself: its items walk down the whole chain
+and leave no partials, only results.
+
 A row's sums must not depend on who else is in the batch. So stretches are counted from the first
-token of their piece and have a fixed length, and partials are merged in order of position.
+token of their piece and have a fixed length, and partials are merged in order of position; down a
+chain the same sums are made in the same order.
 """
 
 from collections.abc import Sequence
@@ -25,6 +29,11 @@ LONG = 2048
 #: piece's first token), position of the piece's first token, stretch of the piece [from, to),
 #: first partial, and the batch row if there is only one, else -1.
 ITEM_FIELDS = 8
+#: Columns of a reading item: first batch row, rows, first entry in `Work.links`, links.
+READING_FIELDS = 4
+#: Columns of a link, one piece of a reading item's chain: first entry in `Work.blocks`, position of
+#: the piece's first token, tokens.
+LINK_FIELDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +75,11 @@ class Work:
     Attributes:
         rows: batch rows, item after item.
         blocks: physical blocks, piece after piece.
-        small, large: items [n, ITEM_FIELDS] of few and of many speaking rows.
-        reading: items of rows that read.
-        parts: partials of each row in order of position, row after row.
+        small, large: items [n, ITEM_FIELDS] of few and of many rows.
+        reading: items [n, READING_FIELDS] of rows that read whole tiles at a time.
+        links: chains [n, LINK_FIELDS] of reading items.
+        merged: batch rows of `small` and `large` items, whose results are merged from partials.
+        parts: partials of each such row in order of position, row after row.
         part_first, part_count: [batch rows], each row's share of `parts`.
         piece_start: [batch rows], position of the first token of the piece a row is written to.
         piece_blocks: [batch rows], first entry of that piece in `blocks`.
@@ -80,24 +91,14 @@ class Work:
     small: Ints
     large: Ints
     reading: Ints
+    links: Ints
+    merged: Ints
     parts: Ints
     part_first: Ints
     part_count: Ints
     piece_start: Ints
     piece_blocks: Ints
     partials: int
-
-
-@dataclass(slots=True)
-class _Group:
-    """Everybody who reads one piece in one manner."""
-
-    piece: Piece
-    at: int  # the piece's first entry in the block table
-    column: int  # partials its rows have from earlier pieces
-    speaking: bool
-    stretches: list[tuple[int, int]]
-    rows: list[Ints] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,40 @@ class TileRows:
     reading: int
 
 
+@dataclass(slots=True)
+class _Group:
+    """Everybody who reads one piece in one manner."""
+
+    piece: Piece
+    at: int  # the piece's first entry in the block table
+    column: int  # partials its rows have from earlier pieces
+    stretches: list[tuple[int, int]]
+    rows: list[Ints] = field(default_factory=list)
+
+
+class _BlockTable:
+    """The blocks of all pieces; those of a shared piece stand there once."""
+
+    def __init__(self) -> None:
+        self._parts: list[Ints] = []
+        self._size = 0
+        self._places: dict[int, int] = {}
+
+    def place(self, piece: Piece) -> int:
+        """The first entry of a piece."""
+        at = self._places.get(piece.key, -1)
+        if at < 0:
+            at = self._size
+            self._parts.append(piece.blocks)
+            self._size += len(piece.blocks)
+            if piece.key >= 0:
+                self._places[piece.key] = at
+        return at
+
+    def table(self) -> Ints:
+        return _joined(self._parts)
+
+
 def plan_work(shares: Sequence[Share], most: TileRows) -> Work:
     """Cut a batch into items of at most so many rows.
 
@@ -117,60 +152,77 @@ def plan_work(shares: Sequence[Share], most: TileRows) -> Work:
     total = sum(share.count for share in shares)
     piece_start = np.zeros(total, np.int32)
     piece_blocks = np.zeros(total, np.int32)
-    block_table: list[Ints] = []
-    entries = 0
-    placed: dict[int, int] = {}
+    blocks = _BlockTable()
     groups: dict[tuple[int, bool], _Group] = {}
     ordered: list[_Group] = []
+    merged: list[Ints] = []
+    reading: list[tuple[int, ...]] = []
+    seen: list[int] = []  # tokens that each reading item sees
+    links: list[tuple[int, int, int]] = []
     for share in shares:
-        rows = np.arange(share.first, share.first + share.count, dtype=np.int32)
-        column = at = 0
-        for piece in share.pieces:
+        end = share.first + share.count
+        places = [blocks.place(piece) for piece in share.pieces]
+        # The last piece is the one that these rows are written to.
+        piece_start[share.first : end] = share.pieces[-1].start
+        piece_blocks[share.first : end] = places[-1]
+        if not share.speaking and share.count >= most.reading:
+            context = sum(piece.length for piece in share.pieces)
+            for first in range(share.first, end, most.reading):
+                size = min(most.reading, end - first)
+                reading.append((first, size, len(links), len(places)))
+                seen.append(context - (end - first - size))
+            for at, piece in zip(places, share.pieces, strict=True):
+                links.append((at, piece.start, piece.length))
+            continue
+        rows = np.arange(share.first, end, dtype=np.int32)
+        merged.append(rows)
+        column = 0
+        for at, piece in zip(places, share.pieces, strict=True):
             group = groups.get((piece.key, share.speaking)) if piece.key >= 0 else None
             if group is None:
-                at = placed.get(piece.key, -1)
-                if at < 0:
-                    at = entries
-                    block_table.append(piece.blocks)
-                    entries += len(piece.blocks)
-                stretches = _stretches(piece.length, share.speaking)
-                group = _Group(piece, at, column, share.speaking, stretches)
+                group = _Group(piece, at, column, _stretches(piece.length, share.speaking))
                 ordered.append(group)
                 if piece.key >= 0:
-                    placed[piece.key] = at
                     groups[piece.key, share.speaking] = group
             group.rows.append(rows)
             column += len(group.stretches)
-            at = group.at
-        # Of the last piece, which is the one that these rows are written to.
-        piece_start[share.first : share.first + share.count] = share.pieces[-1].start
-        piece_blocks[share.first : share.first + share.count] = at
-    return _cut(ordered, block_table, piece_start, piece_blocks, most)
+    small, large, row_table, parts, part_first, part_count = _cut(ordered, total, most)
+    chains = np.array(reading, np.int32).reshape(-1, READING_FIELDS)
+    return Work(
+        rows=row_table,
+        blocks=blocks.table(),
+        small=small,
+        large=large,
+        reading=chains[np.argsort(-np.array(seen, np.int64), kind="stable")],
+        links=np.array(links, np.int32).reshape(-1, LINK_FIELDS),
+        merged=_joined(merged),
+        parts=parts,
+        part_first=part_first,
+        part_count=part_count,
+        piece_start=piece_start,
+        piece_blocks=piece_blocks,
+        partials=len(parts),
+    )
 
 
 def _cut(
-    groups: list[_Group],
-    block_table: list[Ints],
-    piece_start: Ints,
-    piece_blocks: Ints,
-    most: TileRows,
-) -> Work:
+    groups: list[_Group], total: int, most: TileRows
+) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
+    """Small and large items, their rows, and each row's partials: all, first and count."""
     row_table: list[Ints] = []
     entries = partials = 0
     small: list[tuple[int, ...]] = []
     large: list[tuple[int, ...]] = []
-    reading: list[tuple[int, ...]] = []
     owners: list[Ints] = []  # row of each partial
     columns: list[tuple[int, int]] = []  # place among its row's partials, how often
     for group in groups:
-        rows = group.rows[0] if len(group.rows) == 1 else np.concatenate(group.rows)
+        rows = _joined(group.rows)
         piece = group.piece
-        step = most.large if group.speaking else most.reading
-        for first in range(0, len(rows), step):
-            tile = rows[first : first + step]
+        for first in range(0, len(rows), most.large):
+            tile = rows[first : first + most.large]
             size = len(tile)
             row_table.append(tile)
-            kind = (large if size > most.small else small) if group.speaking else reading
+            kind = large if size > most.small else small
             only = int(tile[0]) if size == 1 else -1
             for number, (start, end) in enumerate(group.stretches):
                 kind.append((entries, size, group.at, piece.start, start, end, partials, only))
@@ -178,26 +230,20 @@ def _cut(
                 columns.append((group.column + number, size))
                 partials += size
             entries += size
-    total = len(piece_start)
-    owner = np.concatenate(owners) if owners else np.zeros(0, np.int32)
+    owner = _joined(owners)
     at, sizes = np.array(columns, np.int64).reshape(-1, 2).T
     place = np.repeat(at, sizes)
     part_count = np.bincount(owner, minlength=total).astype(np.int32)
     part_first = (np.cumsum(part_count) - part_count).astype(np.int32)
     parts = np.empty(partials, np.int32)
     parts[part_first[owner] + place] = np.arange(partials, dtype=np.int32)
-    return Work(
-        np.concatenate(row_table) if row_table else np.zeros(0, np.int32),
-        np.concatenate(block_table) if block_table else np.zeros(0, np.int32),
+    return (
         _longest_first(small),
         _longest_first(large),
-        _longest_first(reading),
+        _joined(row_table),
         parts,
         part_first,
         part_count,
-        piece_start,
-        piece_blocks,
-        partials,
     )
 
 
@@ -212,3 +258,9 @@ def _stretches(length: int, speaking: bool) -> list[tuple[int, int]]:
 def _longest_first(items: list[tuple[int, ...]]) -> Ints:
     table = np.array(items, np.int32).reshape(-1, ITEM_FIELDS)
     return table[np.argsort(table[:, 4] - table[:, 5], kind="stable")]
+
+
+def _joined(arrays: list[Ints]) -> Ints:
+    if len(arrays) == 1:
+        return arrays[0]
+    return np.concatenate(arrays) if arrays else np.zeros(0, np.int32)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from engine.device.tables import StepArrays
+from engine.device.tables import StepArrays, StepSize
 from engine.plan import SequenceStep
 from engine.request import Request
 from kernels.gpu.sampling import PARAMETERS
@@ -19,8 +19,7 @@ def arrange(
     *,
     fed_back: Mapping[Request, int],
     parameters: Mapping[Request, Ints],
-    rows: int,
-    samples: int,
+    size: StepSize,
     tiles: TileRows,
     trash: int,
 ) -> StepArrays:
@@ -30,14 +29,14 @@ def arrange(
         sequences: the plan's.
         fed_back: requests whose last token stands in the device's array of drawn tokens, and where.
         parameters: row of the sampling table of each request that draws a token.
-        rows, samples: how many of each the step computes; those beyond the plan's are padding.
+        size: how much the step computes; what is beyond the plan's is padding.
         tiles: batch rows per item of tree attention.
         trash: a block that padding rows may write to.
     """
-    ids = np.zeros(rows, np.int32)
-    positions = np.zeros(rows, np.int32)
-    sample_rows = np.full(samples, -1, np.int32)
-    table = np.zeros((samples, PARAMETERS), np.int32)
+    ids = np.zeros(size.rows, np.int32)
+    positions = np.zeros(size.rows, np.int32)
+    sample_rows = np.full(size.samples, -1, np.int32)
+    table = np.zeros((size.samples, PARAMETERS), np.int32)
     shares: list[Share] = []
     nodes: dict[int, Piece] = {}
     row = drawn = 0
@@ -60,7 +59,7 @@ def arrange(
             drawn += 1
     work = plan_work(shares, tiles)
     # Padding is written to the block at the very start of the table.
-    padding = rows - row
+    padding = size.rows - row
     sections = {
         "ids": ids,
         "positions": positions,
@@ -70,12 +69,16 @@ def arrange(
         "piece_blocks": np.pad(work.piece_blocks + 1, (0, padding)),
         "part_first": np.pad(work.part_first, (0, padding)),
         "part_count": np.pad(work.part_count, (0, padding)),
+        "merged": np.pad(
+            work.merged, (0, max(size.merged - len(work.merged), 0)), constant_values=-1
+        ),
         "counts": np.array([len(work.small), len(work.large), len(work.reading)], np.int32),
         "rows": work.rows,
         "parts": work.parts,
-        "small": _shifted(work.small),
-        "large": _shifted(work.large),
-        "reading": _shifted(work.reading),
+        "small": _shifted(work.small, 2),
+        "large": _shifted(work.large, 2),
+        "reading": work.reading,
+        "links": _shifted(work.links, 0),
         "blocks": np.concatenate((np.array([trash], np.int32), work.blocks)),
     }
     return StepArrays(sections, work.partials)
@@ -104,8 +107,8 @@ def _share(share: SequenceStep, row: int, nodes: dict[int, Piece]) -> Share:
     return Share(row, len(share.tokens), tuple(pieces), speaking)
 
 
-def _shifted(items: Ints) -> Ints:
-    """Items whose blocks lie one entry further on."""
-    moved = items.copy()
-    moved[:, 2] += 1
+def _shifted(entries: Ints, column: int) -> Ints:
+    """Items or links whose blocks, named in `column`, lie one entry further on."""
+    moved = entries.copy()
+    moved[:, column] += 1
     return moved

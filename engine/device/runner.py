@@ -1,12 +1,14 @@
-"""Runs plans on an accelerator; steps of replies alone are captured once and replayed.
+"""Runs plans on an accelerator; steps are captured once and replayed, all but the longest.
 
 A step is launched without waiting for the one before: tokens it has to feed but nobody on the host
 has seen yet are read from where the device drew them. Everything happens in order of one stream,
 so a block given to somebody else is written only after the last step that reads it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,7 +17,7 @@ from engine.decoding.sampling import Sampled
 from engine.device.drawing import Drawing
 from engine.device.launched import HostDrawn, Pending
 from engine.device.layout import arrange
-from engine.device.tables import StepArrays, StepTables
+from engine.device.tables import StepArrays, StepSize, StepTables
 from engine.kv.cache import KVCache
 from engine.kv.copies import copy_in_order
 from engine.models.device_decoder import DeviceDecoder
@@ -26,12 +28,22 @@ from kernels.gpu import sampling
 from kernels.gpu.tree_attention import TreeAttention
 from kernels.tree_work import CHUNK
 
-#: Numbers of rows that are captured, besides multiples of 16.
+#: Numbers of replies that are captured, besides multiples of 16.
 _SMALL_GRAPHS = (1, 2, 4, 8)
-#: Pieces a reply's chain has at most in a captured step; deeper ones run uncaptured.
+#: Rows of the captured steps in which somebody reads: every 128, because products of fewer rows
+#: take hardly less time. Longer ones keep the device busy while the host launches kernels.
+MIXED_ROWS = tuple(range(128, 2049, 128))
+#: Pieces a sequence's chain has at most in a captured step; deeper ones run uncaptured.
 _DEPTH = 8
 #: Buffers of drawn tokens on their way to the host; one more than steps in flight.
 _RESULTS = 3
+
+
+class Replayed(Protocol):
+    """A recorded step."""
+
+    def replay(self) -> None:
+        """Compute it again, from what the tables hold now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +52,23 @@ class _Graph:
 
     Attributes:
         graph: to be replayed.
-        logits: [rows, vocab], overwritten by each replay.
+        logits: [samples, vocab], overwritten by each replay.
     """
 
-    graph: torch.cuda.CUDAGraph
+    graph: Replayed
     logits: torch.Tensor
+
+
+class _Again:
+    """A step of a device that records nothing: replaying it is computing it."""
+
+    def __init__(self, step: Callable[[], torch.Tensor]) -> None:
+        self._step = step
+        self.logits = step()
+
+    def replay(self) -> None:
+        """See `Replayed`."""
+        self.logits.copy_(self._step())
 
 
 class DeviceRunner:
@@ -56,6 +80,7 @@ class DeviceRunner:
         max_rows: most replies in a step.
         max_length: most tokens of a sequence.
         eager: capture nothing.
+        mixed_rows: sizes of captured steps in which somebody reads, ascending.
     """
 
     def __init__(
@@ -66,12 +91,14 @@ class DeviceRunner:
         max_length: int,
         *,
         eager: bool = False,
+        mixed_rows: Sequence[int] = MIXED_ROWS,
     ) -> None:
         config, device = decoder.config, decoder.device
         self._decoder = decoder
         self._cache = cache
         self._trash = cache.keys.shape[2] // cache.block_size - 1
-        self._eager = eager or device.type == "cpu"
+        self._eager = eager
+        self._mixed_rows = mixed_rows
         processors = (
             torch.cuda.get_device_properties(device).multi_processor_count
             if device.type == "cuda"
@@ -99,10 +126,13 @@ class DeviceRunner:
         ]
         self._turn = 0
         self._max_rows = max_rows
-        self._graphs: dict[int, _Graph] = {}
+        self._graphs: dict[StepSize, _Graph] = {}
         # Large items run beside small ones, which wait for memory most of the time.
-        self._side = None if self._eager else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._tables = StepTables(_room(max_rows, max_length, cache.block_size), device, 2)
+        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        room = _room(max_rows, mixed_rows[-1], max_length, cache.block_size)
+        self._tables = StepTables(room, device, 2)
+        # Memory that captured steps share.
+        self._pool = torch.cuda.graph_pool_handle() if self._side is not None else None
         self._partials = self._new_partials(self._tables.room["parts"] if not self._eager else 0)
         # What the captured steps' tables hold: whose rows, and whether their ids point to the same
         # order in which the tokens were drawn.
@@ -111,11 +141,13 @@ class DeviceRunner:
         self._last_drawn: dict[Request, int] = {}
 
     def warm_up(self) -> None:
-        """Capture the steps of all row counts, largest first, so that they share their memory."""
+        """Capture all sizes of steps, largest first, so that they share their memory."""
         if self._eager:
             return
-        for rows in sorted(_captured_rows(self._max_rows), reverse=True):
-            self._graph(rows)
+        speaking = {_speaking(rows) for rows in range(1, self._max_rows + 1)}
+        mixed = {self._mixed(rows) for rows in self._mixed_rows}
+        for size in sorted(speaking | mixed, key=lambda size: size.rows, reverse=True):
+            self._graph(size)
         torch.cuda.synchronize()
 
     def run(self, plan: StepPlan) -> list[Sampled]:
@@ -127,14 +159,8 @@ class DeviceRunner:
         """Start a step; it may feed tokens (given as negative ids) that are still being drawn."""
         copy_in_order(self._cache, plan.copies)
         drawing = [s.owner for s in plan.sequences if s.sample and isinstance(s.owner, Request)]
-        captured = (
-            not self._eager
-            and len(drawing) == len(plan.sequences) == plan.rows <= self._max_rows
-            and all(request.speaking and len(request.chain) < _DEPTH for request in drawing)
-        )
         try:
-            compute = self._replay if captured else self._compute
-            logits = compute(plan.sequences, drawing)
+            logits = self._logits(plan, drawing)
         except BaseException:
             self._standing, self._last_drawn = [], {}
             raise
@@ -160,7 +186,7 @@ class DeviceRunner:
         Replays it without telling anybody: what it draws is lost, and those replies must be
         cancelled. They must have as many tokens to go as there are repetitions.
         """
-        graph = self._graph(_padded(len(self._standing))).graph
+        graph = self._graph(_speaking(len(self._standing))).graph
         start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         start.record()
@@ -170,29 +196,53 @@ class DeviceRunner:
         end.synchronize()
         return float(start.elapsed_time(end)) / repetitions
 
+    def _logits(self, plan: StepPlan, drawing: list[Request]) -> torch.Tensor:
+        """Compute a step in the way that suits it; logits of those who draw come first."""
+        sequences = plan.sequences
+        if self._eager or any(len(share.segments) > _DEPTH for share in sequences):
+            return self._compute(plan, drawing)
+        if len(drawing) == plan.rows and all(request.speaking for request in drawing):
+            return self._speak(sequences, drawing)
+        if plan.rows > self._mixed_rows[-1] or wanted_states(sequences):
+            return self._compute(plan, drawing)
+        size = self._mixed(plan.rows)
+        graph = self._graph(size)
+        arrays = self._arrange(sequences, drawing, size)
+        if not self._tables.fits(arrays):
+            return self._compute(plan, drawing)
+        self._standing = []
+        self._tables.upload(arrays.sections)
+        graph.graph.replay()
+        return graph.logits
+
     # -- uncaptured --------------------------------------------------------------------------------
 
-    def _compute(self, sequences: Sequence[SequenceStep], drawing: list[Request]) -> torch.Tensor:
+    def _compute(self, plan: StepPlan, drawing: list[Request]) -> torch.Tensor:
         self._standing = []
-        rows, samples = sum(len(share.tokens) for share in sequences), len(drawing)
-        arrays = self._arrange(sequences, drawing, rows, samples)
+        sequences, samples = plan.sequences, len(drawing)
+        size = StepSize(plan.rows, samples, 0, aligned=samples == plan.rows)
+        arrays = self._arrange(sequences, drawing, size)
         room = {name: len(array) for name, array in arrays.sections.items()}
+        size = replace(size, merged=room["merged"])
         tables = StepTables(room, self._decoder.device)
         tables.upload(arrays.sections)
         partials = self._new_partials(arrays.partials)
         states = wanted_states(sequences)
-        logits = self._forward(tables, rows, samples, partials, states=states)
-        if samples:
-            self._sample(tables, logits, samples)
+        logits = self._forward(tables, size, partials, states=states)
+        if drawing:
+            self._sample(tables, logits, size)
         return logits
 
     # -- captured ----------------------------------------------------------------------------------
 
-    def _replay(self, sequences: Sequence[SequenceStep], drawing: list[Request]) -> torch.Tensor:
-        rows = _padded(len(drawing))
-        graph = self._graph(rows)
+    def _speak(self, sequences: Sequence[SequenceStep], drawing: list[Request]) -> torch.Tensor:
+        """A step in which everybody speaks. If all of them did in the step before, the tables that
+        stand on the device are right: each sample has moved its row on by one.
+        """
+        size = _speaking(len(drawing))
+        graph = self._graph(size)
         if drawing != self._standing:
-            arrays = self._arrange(sequences, drawing, rows, rows)
+            arrays = self._arrange(sequences, drawing, size)
             assert self._tables.fits(arrays), "replies longer than max_length"
             self._tables.upload(arrays.sections)
             self._standing = drawing
@@ -204,44 +254,50 @@ class DeviceRunner:
         graph.graph.replay()
         return graph.logits
 
-    def _graph(self, rows: int) -> _Graph:
-        graph = self._graphs.get(rows)
+    def _mixed(self, rows: int) -> StepSize:
+        """The captured step in which `rows` rows run of which some read."""
+        samples = _speaking(self._max_rows).samples
+        padded = self._mixed_rows[bisect_left(self._mixed_rows, rows)]
+        return StepSize(padded, samples, min(padded, 2 * samples), aligned=False)
+
+    def _graph(self, size: StepSize) -> _Graph:
+        graph = self._graphs.get(size)
         if graph is None:
-            graph = self._graphs[rows] = self._capture(rows)
+            graph = self._graphs[size] = self._capture(size)
         return graph
 
     @torch.inference_mode()
-    def _capture(self, rows: int) -> _Graph:
-        """Record a step of `rows` rows over the standing tables, which are emptied for it."""
+    def _capture(self, size: StepSize) -> _Graph:
+        """Record a step over the standing tables, which are emptied for it."""
         self._standing = []
-        empty = self._arrange((), [], rows, rows)
-        self._tables.upload(empty.sections)
+        self._tables.upload(self._arrange((), [], size).sections)
 
         def step() -> torch.Tensor:
-            logits = self._forward(self._tables, rows, rows, self._partials, self._side)
-            self._sample(self._tables, logits, rows)
+            logits = self._forward(self._tables, size, self._partials, self._side)
+            self._sample(self._tables, logits, size)
             return logits
 
+        if self._side is None:
+            again = _Again(step)
+            return _Graph(again, again.logits)
         # Kernels are compiled, and libraries make their workspaces, outside of the recording.
         step()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        pool = next((other.graph.pool() for other in self._graphs.values()), None)
-        with torch.cuda.graph(graph, pool=pool):
+        with torch.cuda.graph(graph, pool=self._pool):
             logits = step()
         return _Graph(graph, logits)
 
     # -- both --------------------------------------------------------------------------------------
 
     def _arrange(
-        self, sequences: Sequence[SequenceStep], drawing: list[Request], rows: int, samples: int
+        self, sequences: Sequence[SequenceStep], drawing: list[Request], size: StepSize
     ) -> StepArrays:
         return arrange(
             sequences,
             fed_back=self._last_drawn,
             parameters=self._drawing.entries(drawing),
-            rows=rows,
-            samples=samples,
+            size=size,
             tiles=next(iter(self._attentions.values())).rows,
             trash=self._trash,
         )
@@ -249,23 +305,22 @@ class DeviceRunner:
     def _forward(
         self,
         tables: StepTables,
-        rows: int,
-        samples: int,
+        size: StepSize,
         partials: tuple[torch.Tensor, torch.Tensor],
         side: torch.cuda.Stream | None = None,
         states: Sequence[tuple[int, int, StatesSink]] = (),
     ) -> torch.Tensor:
         cache, attentions = self._cache, self._attentions
         return self._decoder.forward(
-            tables, rows, samples, self._drawn, cache, attentions, partials, side, states
+            tables, size, self._drawn, cache, attentions, partials, side, states
         )
 
-    def _sample(self, tables: StepTables, logits: torch.Tensor, samples: int) -> None:
+    def _sample(self, tables: StepTables, logits: torch.Tensor, size: StepSize) -> None:
         sampling.sample(
             logits,
-            tables.section("table", samples),
+            tables.section("table", size.samples),
             self._drawing.seen,
-            tables.section("sample_rows", samples),
+            tables.section("sample_rows", size.samples),
             tables.section("positions"),
             self._drawn,
         )
@@ -301,36 +356,33 @@ class DeviceRunner:
         return torch.empty(rows.shape, pin_memory=True).copy_(rows, non_blocking=True)
 
 
-def _padded(rows: int) -> int:
-    """Rows of the captured step that `rows` replies run in."""
-    for size in _SMALL_GRAPHS:
-        if rows <= size:
-            return size
-    return -(-rows // 16) * 16
+def _speaking(rows: int) -> StepSize:
+    """The captured step that `rows` replies run in."""
+    padded = next((size for size in _SMALL_GRAPHS if rows <= size), -(-rows // 16) * 16)
+    return StepSize(padded, padded, padded, aligned=True)
 
 
-def _captured_rows(most: int) -> set[int]:
-    return {_padded(rows) for rows in range(1, most + 1)}
-
-
-def _room(max_rows: int, max_length: int, block_size: int) -> dict[str, int]:
+def _room(max_rows: int, mixed_rows: int, max_length: int, block_size: int) -> dict[str, int]:
     """Entries of a captured step's tables, enough for any batch of replies."""
-    rows = _padded(max_rows)
-    parts = rows * (-(-max_length // CHUNK) + _DEPTH)
+    replies = _speaking(max_rows).rows
+    rows = max(replies, mixed_rows)
+    parts = replies * (-(-max_length // CHUNK) + _DEPTH)
     return {
         "ids": rows,
         "positions": rows,
-        "sample_rows": rows,
-        "table": rows,
+        "sample_rows": replies,
+        "table": replies,
         "piece_start": rows,
         "piece_blocks": rows,
         "part_first": rows,
         "part_count": rows,
+        "merged": min(rows, 2 * replies),
         "counts": 3,
         "rows": rows * _DEPTH,
         "parts": parts,
         "small": parts,
         "large": parts,
-        "reading": 0,
-        "blocks": rows * (-(-max_length // block_size) + _DEPTH) + 1,
+        "reading": rows,
+        "links": rows * _DEPTH,
+        "blocks": replies * (-(-max_length // block_size) + _DEPTH) + 1,
     }

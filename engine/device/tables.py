@@ -13,7 +13,7 @@ import torch
 
 from kernels.gpu.sampling import PARAMETERS
 from kernels.gpu.tree_attention import WorkTables
-from kernels.tree_work import ITEM_FIELDS
+from kernels.tree_work import ITEM_FIELDS, LINK_FIELDS, READING_FIELDS
 
 Ints = npt.NDArray[np.int32]
 
@@ -28,15 +28,34 @@ _WIDTHS = {
     "piece_blocks": 1,
     "part_first": 1,
     "part_count": 1,
+    "merged": 1,
     "counts": 1,
     "rows": 1,
     "parts": 1,
     "small": ITEM_FIELDS,
     "large": ITEM_FIELDS,
-    "reading": ITEM_FIELDS,
+    "reading": READING_FIELDS,
+    "links": LINK_FIELDS,
     "blocks": 1,
 }
 _ALIGNMENT = 32  # numbers; keeps every section on a 128-byte line
+
+
+@dataclass(frozen=True, slots=True)
+class StepSize:
+    """How much a step computes.
+
+    Attributes:
+        rows: tokens fed.
+        samples: tokens drawn.
+        merged: rows whose attention is merged from partial results, at least.
+        aligned: whether sample i is row i.
+    """
+
+    rows: int
+    samples: int
+    merged: int
+    aligned: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +138,16 @@ class StepTables:
         view = self._buffer[start : start + count * width]
         return view.view(count, width) if width > 1 else view
 
-    def work(self) -> WorkTables:
-        """The tables of tree attention."""
+    def work(self, merged: int | None = None) -> WorkTables:
+        """The tables of tree attention; `merged` says how many entries of that one to show."""
         return WorkTables(
             rows=self.section("rows"),
             blocks=self.section("blocks"),
             small=self.section("small"),
             large=self.section("large"),
             reading=self.section("reading"),
+            links=self.section("links"),
+            merged=self.section("merged", merged),
             counts=self.section("counts"),
             parts=self.section("parts"),
             part_first=self.section("part_first"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from engine.device.tables import StepTables
+from engine.device.tables import StepSize, StepTables
 from engine.errors import ModelError
 from engine.kv.cache import KVCache
 from engine.models.config import ModelConfig
@@ -147,8 +147,7 @@ class DeviceDecoder:
     def forward(
         self,
         tables: StepTables,
-        rows: int,
-        samples: int,
+        size: StepSize,
         drawn: torch.Tensor,
         cache: KVCache,
         attention: Mapping[int, TreeAttention],
@@ -160,8 +159,7 @@ class DeviceDecoder:
 
         Args:
             tables: the step; on a captured step what they hold at replay counts.
-            rows, samples: how many the step has, padding included. With as many samples as rows,
-                sample i is row i.
+            size: how much the step computes, padding included.
             drawn: int32, tokens drawn by the step before.
             cache: keys and values.
             attention: kernels, by the window of the layers they are for.
@@ -173,7 +171,8 @@ class DeviceDecoder:
             `kv_dtype` [samples, vocab].
         """
         config, eps = self.config, self.config.norm_eps
-        work = tables.work()
+        rows, samples = size.rows, size.samples
+        work = tables.work(size.merged)
         positions = tables.section("positions", rows)
         residual = embed(tables.section("ids", rows), drawn, self._embedding)
         if config.embedding_scale != 1:
@@ -207,7 +206,7 @@ class DeviceDecoder:
             take(normed[start:end])
         if not samples:
             return normed.new_empty(0, config.vocab_size)
-        if samples != rows:
+        if not size.aligned:
             wanted = tables.section("sample_rows", samples).clamp(min=0)
             normed = normed.index_select(0, wanted)
         logits = F.linear(normed, self._head)

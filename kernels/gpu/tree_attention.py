@@ -1,9 +1,10 @@
 """Tree attention: rows that share a scene or persona read its KV once, together.
 
-Two kernels (`kernels.gpu.tree_kernels`). The first takes items (a tile of rows, a stretch of KV,
+Of the kernels in `kernels.gpu.tree_kernels`, `attend` takes items (a tile of rows, a stretch of KV,
 one KV head; see `kernels.tree_work`) and leaves for each row a partial result and the logarithm of
-its weight; the second merges each row's partials. How much there is to do is read from tables in
-device memory, so a captured graph can be replayed when the tables have changed.
+its weight; `merge` adds up each row's partials. `read` takes tiles of a sequence that reads and
+walks down its whole chain. How much there is to do is read from tables in device memory, so a
+captured graph can be replayed when the tables have changed.
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ import torch
 import triton
 
 from kernels.gpu.early import starts_early
-from kernels.gpu.tree_kernels import attend, merge
+from kernels.gpu.tree_kernels import attend, merge, read
 from kernels.tree_work import TileRows
 
 #: Partials of a row that are merged at once.
@@ -42,10 +43,10 @@ class Tile:
 
 
 class Tiles(NamedTuple):
-    """Tiles for few and for many speaking rows, and for rows that read.
+    """Tiles for few and for many rows of different sequences, and for sequences that read.
 
-    A reply's bits depend on the order of its sums, and that on `tokens` but on nothing else of a
-    tile: with equal `tokens`, `small` and `large` give the same.
+    A row's bits depend on the order of its sums, and that on `tokens` but on nothing else of a
+    tile: with equal `tokens` all give the same.
     """
 
     small: Tile
@@ -58,7 +59,8 @@ class WorkTables:
     """`kernels.tree_work.Work` in device memory, int32, and what changes with every step.
 
     Attributes:
-        rows, blocks, parts, part_first, part_count: as there.
+        rows, blocks, links, parts, part_first, part_count: as there.
+        merged: as there, filled up with -1.
         small, large, reading: items.
         counts: [3], number of items of each kind.
         positions: [batch rows].
@@ -69,6 +71,8 @@ class WorkTables:
     small: torch.Tensor
     large: torch.Tensor
     reading: torch.Tensor
+    links: torch.Tensor
+    merged: torch.Tensor
     counts: torch.Tensor
     parts: torch.Tensor
     part_first: torch.Tensor
@@ -147,22 +151,26 @@ class TreeAttention:
             out: [rows, heads, dim], overwritten.
             side: stream on which large items may run beside the small ones.
         """
-        early = starts_early(q.device)
-        launch = partial(self._attend, q, keys, values, tables, partials, weights)
-        launch(self.tiles.reading, tables.reading, 2)
+        items = partial(self._items, q, keys, values, tables, partials, weights)
+        if len(tables.reading):
+            self._read(q, keys, values, tables, out)
         many = len(q) > self.rows.small  # with fewer rows there can be no large item
         if many and side is not None:
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
-                launch(self.tiles.large, tables.large, 1)
+                items(self.tiles.large, tables.large, 1)
         elif many:
-            launch(self.tiles.large, tables.large, 1)
-        launch(self.tiles.small, tables.small, 0)
+            items(self.tiles.large, tables.large, 1)
+        items(self.tiles.small, tables.small, 0)
         if many and side is not None:
             torch.cuda.current_stream().wait_stream(side)
-        merge[(q.shape[0], self._heads)](
+        if not len(tables.merged):
+            return
+        early = starts_early(q.device)
+        merge[(len(tables.merged), self._heads)](
             partials,
             weights,
+            tables.merged,
             tables.parts,
             tables.part_first,
             tables.part_count,
@@ -176,7 +184,7 @@ class TreeAttention:
             launch_pdl=early,
         )
 
-    def _attend(
+    def _items(
         self,
         q: torch.Tensor,
         keys: torch.Tensor,
@@ -190,9 +198,8 @@ class TreeAttention:
     ) -> None:
         if not len(items):
             return
-        programs = min(self._processors * tile.programs, len(items) * self._kv_heads)
         early = starts_early(q.device)
-        attend[(programs,)](
+        attend[self._grid(tile, items)](
             q,
             keys,
             values,
@@ -203,6 +210,47 @@ class TreeAttention:
             tables.blocks,
             items,
             tables.counts[kind:],
+            *self._constants(tile, keys, split=kind > 0),
+            early,
+            num_warps=tile.warps,
+            maxnreg=tile.registers,
+            launch_pdl=early,
+        )
+
+    def _read(
+        self,
+        q: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        tables: WorkTables,
+        out: torch.Tensor,
+    ) -> None:
+        tile, early = self.tiles.reading, starts_early(q.device)
+        read[self._grid(tile, tables.reading)](
+            q,
+            keys,
+            values,
+            out,
+            tables.positions,
+            tables.blocks,
+            tables.links,
+            tables.reading,
+            tables.counts[2:],
+            *self._constants(tile, keys, split=True),
+            early,
+            num_warps=tile.warps,
+            maxnreg=tile.registers,
+            launch_pdl=early,
+        )
+
+    def _grid(self, tile: Tile, items: torch.Tensor) -> tuple[int]:
+        return (min(self._processors * tile.programs, len(items) * self._kv_heads),)
+
+    def _constants(
+        self, tile: Tile, keys: torch.Tensor, *, split: bool
+    ) -> tuple[float | int | str | bool, ...]:
+        """What `attend` and `read` take from `scale` to `SPLIT`."""
+        return (
             self._scale,
             keys.stride(0),
             self._kv_heads,
@@ -216,22 +264,18 @@ class TreeAttention:
             self._soft_cap,
             self._precision,
             tile.stages,
-            kind > 0 and not self._window,
-            early,
-            num_warps=tile.warps,
-            maxnreg=tile.registers,
-            launch_pdl=early,
+            split and not self._window,
         )
 
 
 def _tiles(padded: int, wide: bool) -> Tiles:
-    """Tiles chosen by measurement on an H200. Speakers' tiles take equally many tokens."""
+    """Tiles chosen by measurement on an H200. All take equally many tokens."""
     if wide:
         tokens = 32 if padded > 128 else 64
         many = Tile(64, tokens, 4, 1, 2)
         return Tiles(Tile(16, tokens, 4, 1, 4), many, many)
     if padded <= 128:
-        return Tiles(Tile(16, 64, 4, 2, 4), Tile(64, 64, 4, 2, 2), Tile(128, 32, 4, 3, 2))
+        return Tiles(Tile(16, 64, 4, 2, 4), Tile(64, 64, 4, 2, 2), Tile(128, 64, 8, 3, 1))
     many = Tile(64, 32, 4, 2, 1)
     return Tiles(Tile(16, 32, 4, 3, 3), many, many)
 

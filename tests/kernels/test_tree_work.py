@@ -41,9 +41,9 @@ def batch(seed: int) -> list[Share]:
 
 
 def stretches_by_row(work: Work) -> dict[int, list[tuple[int, int, int]]]:
-    """For each row, in the order of its partials: (block, from, to) counted from its beginning."""
+    """For each row, in order of its sums: (block, from, to) counted from its beginning."""
     found: dict[int, tuple[int, int, int, int]] = {}
-    for kind, most in ((work.small, MOST.small), (work.large, MOST.large), (work.reading, 5)):
+    for kind, most in ((work.small, MOST.small), (work.large, MOST.large)):
         for first, size, blocks, start, begin, end, part, only in kind.tolist():
             assert 0 < size <= most
             assert only == (int(work.rows[first]) if size == 1 else -1)
@@ -58,6 +58,13 @@ def stretches_by_row(work: Work) -> dict[int, list[tuple[int, int, int]]]:
             owner, block, begin, end = found[part]
             assert owner == row
             rows.setdefault(row, []).append((block, begin, end))
+    assert sorted(rows) == sorted(work.merged.tolist())
+    for first, size, link, links in work.reading.tolist():
+        assert 0 < size <= MOST.reading
+        chain = work.links[link : link + links].tolist()
+        for row in range(first, first + size):
+            assert row not in rows, "a row is read twice"
+            rows[row] = [(int(work.blocks[at]), start, start + n) for at, start, n in chain]
     return rows
 
 

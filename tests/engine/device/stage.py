@@ -107,7 +107,7 @@ def device_runner(
     cache = KVCache(
         shape.layers, shape.kv_heads, shape.head_dim, BLOCKS + 1, BLOCK, torch.float32, device
     )
-    return DeviceRunner(decoder, cache, SLOTS, LENGTH, eager=eager)
+    return DeviceRunner(decoder, cache, SLOTS, LENGTH, eager=eager, mixed_rows=(8, 24, 40))
 
 
 def cpu_runner(model: Path | FolderCheckpoint) -> ModelRunner:

@@ -10,7 +10,7 @@ from engine.blocks import BlockPool
 from engine.decoding.text import TextStream
 from engine.device.choose import choose_device
 from engine.device.layout import arrange
-from engine.device.tables import StepTables
+from engine.device.tables import StepSize, StepTables
 from engine.errors import ModelError
 from engine.params import SamplingParams
 from engine.plan import SequenceStep, request_step
@@ -52,8 +52,7 @@ def lay_out(
         steps,
         fed_back=fed_back,
         parameters=dict.fromkeys(owners, ENTRY),
-        rows=rows,
-        samples=samples,
+        size=StepSize(rows, samples, merged=0, aligned=False),
         tiles=TileRows(2, 4, 4),
         trash=TRASH,
     )
@@ -68,7 +67,11 @@ def test_rows_padding_and_tokens_under_way() -> None:
     assert found["positions"].tolist() == [3, 0, 1, 2, 3, 0, 0, 0]
     assert found["sample_rows"].tolist() == [0, 4, -1, -1]
     assert found["table"][1].tolist() == ENTRY.tolist()
-    assert found["part_count"].tolist() == [1, 1, 1, 1, 1, 0, 0, 0]
+    assert found["part_count"].tolist() == [1, 0, 0, 0, 0, 0, 0, 0]
+    assert found["merged"].tolist() == [0]
+    assert found["reading"].tolist() == [[1, 4, 0, 1]]
+    (at, start, length), *_ = found["links"].tolist()
+    assert (found["blocks"][at], start, length) == (reader.blocks[0], 0, 4)
     for row in range(5, 8):
         assert found["blocks"][found["piece_blocks"][row]] == TRASH
     assert found["blocks"][found["piece_blocks"][0]] == speaker.blocks[0]

@@ -1,5 +1,7 @@
 """Tree attention equals ordinary attention over each row's own context, whatever is shared."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -35,6 +37,8 @@ def tables(work: Work, positions: torch.Tensor) -> WorkTables:
         up(work.small),
         up(work.large),
         up(work.reading),
+        up(work.links),
+        up(np.pad(work.merged, (0, 3), constant_values=-1)),
         up(np.array([len(work.small), len(work.large), len(work.reading)], np.int32)),
         up(work.parts),
         up(work.part_first),
@@ -138,8 +142,8 @@ def test_long_pieces_are_read_in_stretches(scene: int, device: torch.device) -> 
 
 @pytest.mark.parametrize("options", [{"window": 40}, {"soft_cap": 3.0}, {"scale": 0.5}])
 def test_window_soft_cap_and_scale(options: dict[str, float], device: torch.device) -> None:
-    case = theatre(seed=5)
-    attention = TreeAttention(2, 1, 64, BLOCK, torch.float32, 2, **options)  # type: ignore[arg-type]
+    case = theatre(4, 1, seed=5)
+    attention = TreeAttention(4, 1, 64, BLOCK, torch.float32, 2, **options)  # type: ignore[arg-type]
     work = case.work(attention.rows)
     wanted = tree_attention(
         case.q,
@@ -174,11 +178,23 @@ def test_a_row_does_not_depend_on_its_batch_mates(device: torch.device) -> None:
             )
 
 
+def test_a_row_does_not_depend_on_how_much_is_read_at_once(device: torch.device) -> None:
+    """Bitwise: a chain that is walked down gives what its pieces give when they are merged."""
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    case = theatre(4, 1, 64, seed=13).to(device, dtype)
+    tiles = Tiles(*[Tile(16, 64, 4, 1, 4)] * 3)
+    walking = TreeAttention(4, 1, 64, BLOCK, dtype, 2, tiles=tiles)
+    tall = replace(tiles.reading, rows=256)  # taller than anything that is read here
+    merging = TreeAttention(4, 1, 64, BLOCK, dtype, 2, tiles=tiles._replace(reading=tall))
+    assert len(case.work(walking.rows).reading) and not len(case.work(merging.rows).reading)
+    assert torch.equal(attend(case, walking), attend(case, merging))
+
+
 def test_rows_without_work_become_zero(device: torch.device) -> None:
     """Padding of a captured batch has no partials; nothing may leak from old memory."""
     case = theatre(seed=2).to(device, torch.float32)
     attention = TreeAttention(2, 1, 64, BLOCK, torch.float32, 2)
-    work = case.work(attention.rows)
+    work = case.work(replace(attention.rows, reading=99))
     work.part_count[:] = 0
     out = torch.full_like(case.q, float("nan"))
     partials = torch.full((work.partials, 2, 64), float("nan"), device=device)
