@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import yaml
 
@@ -25,6 +25,8 @@ _FASTEST: _Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoad
 _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 Scalar = str | bool | int | float
+#: What JSON can say.
+Data = dict[str, Any] | list[Any] | Scalar | None
 Word = TypeVar("Word", bound=str)
 
 
@@ -172,6 +174,15 @@ class Section:
             found[key] = tuple(inner._known(key, item, limit) for item in items)
         return found
 
+    def fields(self) -> tuple[str, ...]:
+        """The names of all fields, in the file's order."""
+        return tuple(self._fields)
+
+    def data(self, field: str) -> Data:
+        """A field as JSON would have it; None if it is absent or empty."""
+        node = self._take(field, required=False)
+        return None if node is None else self._data(field, node)
+
     def finish(self) -> None:
         """Complain about the first field that nobody asked for."""
         for field in self._fields:
@@ -200,6 +211,18 @@ class Section:
         if isinstance(value, str):
             return self._text(field, node, limit)
         if value is None:
+            problem = f"must be text, a number, true or false, not {_kind(node)}"
+            self._refuse(_line(node), field, problem)
+        return value
+
+    def _data(self, field: str, node: yaml.Node) -> Data:
+        if isinstance(node, yaml.MappingNode):
+            inner = Section(self.file, node, self._path(field))
+            return {key: inner._data(key, value) for key, value in inner._values()}
+        if isinstance(node, yaml.SequenceNode):
+            return [self._data(f"{field}[{at}]", item) for at, item in enumerate(node.value)]
+        value = _scalar(node)
+        if value is None and node.tag.rpartition(":")[2] != "null":
             problem = f"must be text, a number, true or false, not {_kind(node)}"
             self._refuse(_line(node), field, problem)
         return value

@@ -1,0 +1,96 @@
+"""What an NPC may do in one turn, and the grammar that keeps a reply to it.
+
+An action stands in a reply in brackets, between its words:
+
+    Take this with you. [give_item {"item":"lantern"}] And mind the steps.
+
+Speech is free but for the bracket that opens an action: from there on the model can only write one
+of the open ones, with arguments that are valid under its schema. In speech the grammar allows all
+other tokens, and its mask takes some ten microseconds.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.grammar import Grammar
+
+#: Actions of one turn at most.
+MOST_PER_TURN = 2
+#: Tokens that a reply may have beyond its words if it may act.
+TOKENS = 48
+#: How arguments are written: without the white space that costs a token each.
+_COMPACT = {"x-guidance": {"whitespace_flexible": False}}
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """One action that is open.
+
+    Attributes:
+        name: as in `scenes.actions.Action`.
+        schema: JSON text of its arguments' schema, an object; "" for an action without arguments.
+    """
+
+    name: str
+    schema: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """An action as an NPC has done it.
+
+    Attributes:
+        name: of the action.
+        args: valid under its schema.
+    """
+
+    name: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What is open in one turn.
+
+    Attributes:
+        actions: at least one, with different names.
+        most: how many of them a reply may hold, the same one twice included.
+    """
+
+    actions: tuple[Open, ...]
+    most: int = MOST_PER_TURN
+
+    def grammar(self) -> Grammar:
+        """Replies with at most so many of these actions.
+
+        Raises:
+            InvalidRequest: the schemas are too long together.
+        """
+        rules = [_rule(number, action) for number, action in enumerate(self.actions)]
+        names = " | ".join(f"a{number}" for number in range(len(rules)))
+        lines = [
+            f"start: TALK? (act TALK?){{0,{self.most}}}",
+            r"TALK: /[^\[]+/",
+            f'act: "[" ({names}) "]"',
+            *rules,
+        ]
+        return Grammar.lark("\n".join(lines))
+
+    def schema(self, name: str) -> str | None:
+        """The schema of an action; None if it is not open."""
+        return next((action.schema for action in self.actions if action.name == name), None)
+
+
+def markup(name: str, args: Mapping[str, Any]) -> str:
+    """An action as it stands in a reply."""
+    told = json.dumps(args, ensure_ascii=False, separators=(",", ":"))
+    return f"[{name} {told}]" if args else f"[{name}]"
+
+
+def _rule(number: int, action: Open) -> str:
+    if not action.schema:
+        return f'a{number}: "{action.name}"'
+    schema = json.dumps({**_COMPACT, **json.loads(action.schema)})
+    return f'a{number}: "{action.name} " %json {schema}'
