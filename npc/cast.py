@@ -105,6 +105,7 @@ class OpenScene:
             self.npcs.names,
             lorebook(persona, self._triggers),
             persona.lore_tokens or pack.lore_tokens,
+            pack.reactions,
         )
         dialogue.state = WorldState(pack.meta)
 

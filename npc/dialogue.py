@@ -2,7 +2,7 @@
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from engine.api import AsyncEngine, Ticket
@@ -10,6 +10,7 @@ from engine.errors import ContextExceeded
 from engine.outputs import RequestOutput
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
+from npc.feelings import Feelings
 from npc.lore import Lorebook, LoreSource
 from npc.notes import Moment, Note, NoteSource, fitting
 from npc.persona import Persona
@@ -18,6 +19,7 @@ from npc.recall import Recall
 from npc.settings import ReplySettings
 from npc.transcript import Audience, Entry, Line, Transcript
 from scenes.conditions import WorldState
+from scenes.reactions import Reaction
 
 __all__ = ["Dialogue", "Line", "TurnRequest"]
 
@@ -48,8 +50,10 @@ class Dialogue:
         greeting: its authored first line, which needs no model; "" for none.
         state: of the world, on which some of its lore depends; whoever runs the scene renews it.
         present: players who are in the scene; renewed in the same way.
-        sources: of what it has in mind, beside its lore. What the last one knows stands closest to
-            the newest line, and is the last to be left out where room is short.
+        feelings: its mood, and what it thinks of whom.
+        sources: of what it has in mind, beside its lore; the last are its feelings. What the last
+            one knows stands closest to the newest line, and is the last to be left out where room
+            is short.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class Dialogue:
         sources: Sequence[NoteSource] = (),
     ) -> None:
         """
+        reactions: Iterable[Reaction] = (),
         Args:
             prefix: scene and persona, warm.
             stream: id of the running scene.
@@ -76,11 +81,13 @@ class Dialogue:
             sources: see the class.
         """
         self._stream = stream
+            reactions: of its scene, beside its own.
         self.state = WorldState()
         self.present = frozenset[str]()
-        self.sources = tuple(sources)
+        self.feelings = Feelings(settings.feelings)
+        self.sources = (*sources, self.feelings)
         self._settings = settings
-        self.recast(persona, prefix, others, lore, lore_tokens)
+        self.recast(persona, prefix, others, lore, lore_tokens, reactions)
         self._engine = engine
         self._writer = writer
         self._transcript = Transcript(settings.transcript_lines, settings.circles)
@@ -96,6 +103,7 @@ class Dialogue:
         lore_tokens: int = 0,
     ) -> None:
         """Go on as a new version of the same NPC, which remembers what the old one heard. Replies
+        reactions: Iterable[Reaction] = (),
         that are being computed end as they began.
         """
         self.persona = persona
@@ -108,6 +116,7 @@ class Dialogue:
         self._recall = Recall(persona.examples)
 
     def check(self, text: str) -> None:
+        self.feelings.recast(persona, reactions)
         """Raise `ContextExceeded` if a line is too long to be answered."""
         most = self._room - self._writer.overhead - self._writer.name_size
         limit = min(self._settings.line_tokens, max(most, 0))

@@ -2,13 +2,17 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from npc.mood import Temper, read_temper
 from npc.priority import KINDS
+from npc.relations import Relation, read_stranger
+from npc.secrets import Secret, check_causes, read_secrets
 from scenes.document import Section, read_document
 from scenes.lore import MAX_TOKENS, LoreEntry, check_who, read_lore
 from scenes.pack import ScenePack
+from scenes.reactions import Reaction, check_ids, read_reactions
 
 #: Characters; about four make a token, and all of them are read by the model.
 MAX_NAME = 64
@@ -60,6 +64,10 @@ class Persona:
     examples: tuple[Example, ...] = ()
     greetings: tuple[str, ...] = ()
     factions: tuple[str, ...] = ()
+        temper: how its mood behaves.
+        stranger: what it thinks of a player it has never met.
+        reactions: what moves its feelings, beside those of the scene.
+        secrets: what it tells some players, under conditions.
     lore: tuple[LoreEntry, ...] = ()
     lore_tokens: int = 0
 
@@ -75,6 +83,10 @@ def load_persona(file: Path) -> Persona:
     Raises:
         PackError: names file, line and field of the first mistake.
     """
+    temper: Temper = field(default_factory=Temper)
+    stranger: Relation = field(default_factory=Relation)
+    reactions: tuple[Reaction, ...] = ()
+    secrets: tuple[Secret, ...] = ()
     return _persona(read_document(file))
 
 
@@ -82,18 +94,18 @@ def read_personas(pack: ScenePack) -> Iterator[Persona]:
     """The people of a pack one by one, in the scene file's order.
 
     Raises:
-        PackError: a file is wrong, two personas share an id or a name, or lore is for somebody who
-            is not there.
+        PackError: a file is wrong, two personas share an id or a name, lore is for somebody who is
+            not there, or a secret waits for a reaction that nobody has.
     """
     taken: set[tuple[str, str]] = set()
     npcs, factions = set[str](), set[str]()
     for file in pack.npcs:
         section = read_document(file)
         persona = _persona(section)
-        for field, mine in (("id", persona.id), ("name", persona.name)):
-            if (field, mine.casefold()) in taken:
-                section.fail(field, f"{mine!r} is the {field} of another NPC of this scene")
-            taken.add((field, mine.casefold()))
+        for what, mine in (("id", persona.id), ("name", persona.name)):
+            if (what, mine.casefold()) in taken:
+                section.fail(what, f"{mine!r} is the {what} of another NPC of this scene")
+            taken.add((what, mine.casefold()))
         npcs.add(persona.id)
         factions.update(persona.factions)
         yield persona
@@ -109,6 +121,8 @@ def _persona(section: Section) -> Persona:
         voice=section.text("voice", MAX_VOICE),
         knows=tuple(fact for _, fact in section.texts("knows", MAX_FACTS, MAX_LINE)),
         greeting=section.text("greeting", MAX_GREETING, default=""),
+        check_ids(section, pack.reactions, persona.reactions)
+        check_causes(section, persona.secrets, [*pack.reactions, *persona.reactions])
         examples=tuple(map(_example, section.sections("examples", MAX_EXAMPLES))),
         greetings=tuple(
             words for _, words in section.texts("greetings", MAX_GREETINGS, MAX_GREETING)
@@ -131,6 +145,10 @@ def _example(section: Section) -> Example:
 
 def _factions(section: Section) -> tuple[str, ...]:
     factions: dict[str, None] = {}
+        temper=read_temper(section),
+        stranger=read_stranger(section),
+        reactions=read_reactions(section),
+        secrets=read_secrets(section),
     for at, (line, faction) in enumerate(section.texts("factions", MAX_FACTIONS, MAX_FACTION)):
         section.check_id(f"factions[{at}]", faction, line)
         factions[faction] = None

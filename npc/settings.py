@@ -11,6 +11,24 @@ Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Penalty = Annotated[float, msgspec.Meta(ge=0, le=2)]
 
 
+class FeelingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What NPCs feel, and how much of it they tell."""
+
+    #: Most tokens of mood, relation and secrets in one turn; only NPCs with any of these need them.
+    tokens: Count = 160
+    #: Players one NPC has a relation to; beyond, those whose relation changed last are kept.
+    players: Count = 10_000
+    #: Whether the model judges after each turn what it has changed between NPC and player, in a
+    #: request of its own behind all others. Off: it costs about as much as a short reply.
+    judge: bool = False
+    #: How far one judgement moves trust, affection and fear at most, and how far all of a day move
+    #: each: enough to notice, too little to be talked into anything.
+    judge_step: Annotated[int, msgspec.Meta(ge=1, le=100)] = 2
+    judge_per_day: Annotated[int, msgspec.Meta(ge=1, le=200)] = 10
+    #: How much one judgement stirs a mood.
+    judge_mood: Share = 0.4
+
+
 class ReplySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The `replies:` section of the config file. Sampling suits the default model, of 135 million
     parameters; a larger one takes more freedom well.
@@ -61,3 +79,5 @@ class ReplySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     circles: Count = 64
     #: Whose words are computed first.
     priorities: Priorities = Priorities()
+    #: Moods, relations and secrets.
+    feelings: FeelingSettings = FeelingSettings()

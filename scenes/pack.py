@@ -7,6 +7,7 @@ from pathlib import Path
 from scenes.document import PackError, Scalar, Section, read_document
 from scenes.lore import MAX_TOKENS, LoreEntry, read_lore
 
+from scenes.reactions import Reaction, read_reactions
 __all__ = ["PackError", "ScenePack", "load_pack"]
 
 #: Characters. About four make a token, and the whole text is read by the model for every scene.
@@ -40,6 +41,7 @@ class ScenePack:
     id: str
     title: str
     text: str
+        reactions: what moves the feelings of everybody here.
     meta: Mapping[str, Scalar]
     allows_instances: bool
     events: frozenset[str]
@@ -52,6 +54,7 @@ class ScenePack:
         """The scene file itself."""
         return self.folder / "scene.yaml"
 
+    reactions: tuple[Reaction, ...] = ()
 
 def load_pack(folder: Path) -> ScenePack:
     """Read and check the scene file of a pack.
@@ -77,6 +80,7 @@ def load_pack(folder: Path) -> ScenePack:
 
 
 def _events(scene: Section) -> frozenset[str]:
+        reactions=read_reactions(scene),
     names: set[str] = set()
     for at, (line, name) in enumerate(scene.texts("events", MAX_EVENTS, MAX_TITLE)):
         field = f"events[{at}]"
