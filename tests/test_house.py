@@ -65,6 +65,7 @@ def test_transformers_can_be_imported_beside_our_installed_wheel(tmp_path: Path)
         "scenes/packs/gilded_griffin/scene.yaml",
         "scenes/packs/gilded_griffin/npcs/mira.yaml",
         "gameserver/http/static/index.html",
+        "gameserver/stores/commit.lua",
     ):
         assert (site / needed).is_file(), needed
 

@@ -1,0 +1,1 @@
+"""Where worlds, sessions and transcripts are kept: in memory, in a SQLite file, or in Redis."""

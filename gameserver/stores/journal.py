@@ -1,0 +1,287 @@
+"""What this node writes to its store: collected as it happens, committed in groups, in order.
+
+Nothing waits for a commit but what must: an event or an answer is sent once it is kept. Who writes
+is never held up, and what has no number (text as it is spoken) is sent at once.
+"""
+
+import asyncio
+import contextlib
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import structlog
+
+from gameserver.stores.memory import MemoryStore
+from gameserver.stores.store import (
+    Append,
+    Drop,
+    DropAll,
+    Erase,
+    Holding,
+    Keep,
+    Put,
+    Store,
+    StoreDown,
+    Trim,
+    Unit,
+    Write,
+)
+from gameserver.tally import Tally
+
+#: Most units of one commit, so that none takes long.
+_GROUP = 512
+#: Waits after a commit that failed: short, because everybody's events wait with it.
+_RETRY_S = (0.02, 0.05, 0.1, 0.2, 0.5)
+
+_log = structlog.get_logger("troupe.store")
+
+
+class Gate:
+    """What may be sent already. As it stands, everything.
+
+    Attributes:
+        written: number of the newest unit.
+        durable: number of the newest unit that is kept.
+        deadline: monotonic time from which on this node must not speak: others may own its scenes.
+    """
+
+    def __init__(self) -> None:
+        self.written = 0
+        self.durable = 0
+        self.deadline = math.inf
+        self._waiting: dict[Callable[[], None], None] = {}
+
+    @property
+    def late(self) -> bool:
+        """Whether the deadline has passed."""
+        return time.monotonic() >= self.deadline
+
+    def when_opened(self, callback: Callable[[], None]) -> None:
+        """Call back, once, when more may be sent."""
+        self._waiting[callback] = None
+
+    def _open(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for callback in waiting:
+            callback()
+
+
+class Journal(Gate):
+    """See above. Begins to commit when it is started.
+
+    Attributes:
+        store: where everything goes.
+    """
+
+    def __init__(self, store: Store, tally: Tally) -> None:
+        super().__init__()
+        self.store = store
+        #: Told of buckets that are somebody else's by now, before anything of theirs may be sent.
+        self.on_lost: Callable[[Mapping[str, int]], None] = lambda buckets: None
+        self._tally = tally
+        # Memory takes a write as fast as we could put it aside.
+        self._memory = store if isinstance(store, MemoryStore) else None
+        self._unit: Unit | None = None
+        self._pending: deque[Unit] = deque()
+        self._flight: Sequence[Unit] = ()  # being committed
+        self._oldest = math.inf  # monotonic time of the oldest unit that is not kept
+        self._lost: set[tuple[str, int]] = set()
+        self._something = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def waiting_s(self) -> float:
+        """How long the oldest write has been waiting; 0 if none does."""
+        return max(0.0, time.monotonic() - self._oldest)
+
+    def start(self) -> None:
+        """Begin to commit."""
+        if self._memory is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Commit what there is, for a moment if the store does not answer, and end. Idempotent."""
+        if self._task is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.settled(), 2.0)
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def settled(self) -> None:
+        """Wait until all that was written so far is kept."""
+        goal = self.written
+        while self.durable < goal:
+            opened = asyncio.Event()
+            self.when_opened(opened.set)
+            await opened.wait()
+
+    def begin(self) -> None:
+        """What is written from now on, until this is called again or other things happen, comes to
+        be together or not at all."""
+        self._unit = None
+
+    def write(self, bucket: str, epoch: int, write: Write) -> None:
+        """Take a write in."""
+        if self._memory is not None:
+            self._memory.apply(bucket, epoch, write)
+            return
+        if (bucket, epoch) in self._lost:
+            return
+        unit = self._unit
+        if unit is None:
+            self.written += 1
+            unit = self._unit = Unit(self.written)
+            self._pending.append(unit)
+            self._oldest = min(self._oldest, time.monotonic())
+            self._something.set()
+        unit.epochs[bucket] = epoch
+        unit.writes.append((bucket, write))
+
+    def gauges(self) -> dict[str, float]:
+        """How the store keeps up."""
+        return {
+            "store_units_waiting": len(self._flight) + len(self._pending),
+            "store_waiting_s": self.waiting_s,
+        }
+
+    def give_up(self, buckets: Mapping[str, int]) -> None:
+        """These are somebody else's by now (epochs by bucket): nothing more is written to them."""
+        self._unit = None
+        lost = dict(buckets)
+        kept: deque[Unit] = deque()
+        for unit in self._pending:  # who shares a unit with them has lost what it built on
+            if any(lost.get(name) == epoch for name, epoch in unit.epochs.items()):
+                lost.update(unit.epochs)
+            else:
+                kept.append(unit)
+        self._pending = kept
+        self._lost.update(lost.items())
+        self._tally.count("store_buckets_lost", len(lost))
+        self.on_lost(lost)
+        self._advance()
+
+    async def _run(self) -> None:
+        while True:
+            await self._something.wait()
+            self._something.clear()
+            while self._pending:
+                self._unit = None  # a unit that is being committed gets no more writes
+                count = min(len(self._pending), _GROUP)
+                group = self._flight = [self._pending.popleft() for _ in range(count)]
+                began = time.monotonic()
+                lost = await self._commit(group)
+                self._flight = ()
+                self._oldest = began if self._pending else math.inf
+                self._tally.count("store_units", len(group))
+                self._tally.measure("store_commit_ms", round((time.monotonic() - began) * 1000))
+                if lost:
+                    epochs = {n: ep for unit in group for n, ep in unit.epochs.items()}
+                    self.give_up({name: epochs[name] for name in lost})
+                self._advance()
+
+    def _advance(self) -> None:
+        """See what is settled: kept, or given up."""
+        first = next(iter(self._flight or self._pending), None)
+        self.durable = self.written if first is None else first.number - 1
+        self._open()
+
+    async def _commit(self, group: Sequence[Unit]) -> frozenset[str]:
+        """Until it succeeds: what was accepted is not given up."""
+        for wait in _waits():
+            try:
+                return await self.store.commit(group)
+            except StoreDown as error:
+                self._tally.count("store_failures")
+                if wait == _RETRY_S[0]:
+                    _log.warning("the store does not take what happens", error=str(error))
+            await asyncio.sleep(wait)
+        raise AssertionError("waits have no end")
+
+
+def _waits() -> Iterator[float]:
+    yield from _RETRY_S
+    while True:
+        yield _RETRY_S[-1]
+
+
+class Shelf:
+    """A part of a book for somebody who need not know of the rest. See `npc.shelf.Shelf`."""
+
+    def __init__(self, book: "Book", prefix: str) -> None:
+        self._book = book
+        self._prefix = prefix
+
+    def take(self) -> dict[str, bytes]:
+        """See `npc.shelf.Shelf`."""
+        return self._book.take(self._prefix)
+
+    def put(self, key: str, value: bytes) -> None:
+        """See `npc.shelf.Shelf`."""
+        self._book.put(self._prefix + key, value)
+
+    def drop(self, key: str) -> None:
+        """See `npc.shelf.Shelf`."""
+        self._book.drop(self._prefix + key)
+
+
+class Book:
+    """A bucket in the hands of its owner.
+
+    Attributes:
+        name: of the bucket.
+        epoch: of the owner.
+        journal: that everything goes through.
+        log: what was in its log when it was claimed.
+    """
+
+    def __init__(self, name: str, journal: Journal, holding: Holding) -> None:
+        self.name = name
+        self.epoch = holding.epoch
+        self.journal = journal
+        self.log = tuple(holding.log)
+        self._found = dict(holding.values)
+
+    def take(self, prefix: str) -> dict[str, bytes]:
+        """The values that were here when it was claimed under keys that begin so, by the rest of
+        their keys, in their order. They can be taken once."""
+        keys = sorted(key for key in self._found if key.startswith(prefix))
+        return {key.removeprefix(prefix): self._found.pop(key) for key in keys}
+
+    def shelf(self, prefix: str) -> Shelf:
+        """The part whose keys begin with `prefix`."""
+        return Shelf(self, prefix)
+
+    def put(self, key: str, value: bytes) -> None:
+        """Set a value."""
+        self._write(Put(key, value))
+
+    def drop(self, key: str) -> None:
+        """Forget a value."""
+        self._write(Drop(key))
+
+    def drop_all(self, prefix: str) -> None:
+        """Forget all values whose keys begin so, those that were not taken yet, too."""
+        self.take(prefix)
+        self._write(DropAll(prefix))
+
+    def append(self, s: int, value: bytes) -> None:
+        """Add to the log."""
+        self._write(Append(s, value))
+
+    def trim(self, s: int) -> None:
+        """Shorten the log by numbers up to `s`."""
+        self._write(Trim(s))
+
+    def keep(self, seconds: float) -> None:
+        """Keep all of it for so long, from now on."""
+        self._write(Keep(seconds))
+
+    def erase(self) -> None:
+        """Forget all of it. This book is at its end."""
+        self._write(Erase())
+
+    def _write(self, write: Write) -> None:
+        self.journal.write(self.name, self.epoch, write)

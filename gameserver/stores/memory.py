@@ -1,0 +1,117 @@
+"""A store that ends with the process: the default, and the meaning of what the others do."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gameserver.stores.store import (
+    Append,
+    Drop,
+    DropAll,
+    Elsewhere,
+    Erase,
+    Holding,
+    Keep,
+    Put,
+    Trim,
+    Unit,
+    Write,
+)
+
+_GRAVE_S = 2.0
+
+
+@dataclass(slots=True)
+class _Bucket:
+    epoch: int = 0
+    values: dict[str, bytes] = field(default_factory=dict)
+    log: dict[int, bytes] = field(default_factory=dict)
+    ends: float | None = None  # monotonic
+
+
+class MemoryStore:
+    """See `gameserver.stores.store.Store`. Nothing here waits."""
+
+    survives = False
+    shared = False
+
+    def __init__(self) -> None:
+        self._buckets: dict[str, _Bucket] = {}
+        self._swept = time.monotonic()
+
+    async def open(self) -> None:
+        """Nothing to do."""
+
+    async def close(self) -> None:
+        """Nothing to do."""
+
+    async def claim(self, bucket: str, *, lease: bool) -> Holding | Elsewhere:
+        """See `Store`."""
+        page = self._page(bucket)
+        page.epoch = max(page.epoch + 1, time.time_ns() // 1_000_000)
+        return Holding(page.epoch, dict(page.values), tuple(page.log.items()))
+
+    async def peek(self, bucket: str, key: str) -> bytes | None:
+        """See `Store`."""
+        self._sweep()
+        page = self._buckets.get(bucket)
+        return None if page is None else page.values.get(key)
+
+    async def commit(self, units: Sequence[Unit]) -> frozenset[str]:
+        """See `Store`."""
+        lost: set[str] = set()
+        for unit in units:
+            if any(n in lost or self._page(n).epoch > ep for n, ep in unit.epochs.items()):
+                lost.update(unit.epochs)
+            else:
+                for name, write in unit.writes:
+                    self.apply(name, unit.epochs[name], write)
+        return frozenset(lost)
+
+    async def forget(self, prefix: str) -> int:
+        """See `Store`."""
+        count = 0
+        for page in self._buckets.values():
+            found = [key for key in page.values if key.startswith(prefix)]
+            count += len(found)
+            for key in found:
+                del page.values[key]
+        return count
+
+    def apply(self, bucket: str, epoch: int, write: Write) -> None:
+        """One write of the owner, at once."""
+        page = self._page(bucket)
+        page.epoch = epoch
+        match write:
+            case Put(key, value):
+                page.values[key] = value
+            case Drop(key):
+                page.values.pop(key, None)
+            case DropAll(prefix):
+                for key in [key for key in page.values if key.startswith(prefix)]:
+                    del page.values[key]
+            case Append(s, value):
+                if s > next(reversed(page.log), 0):
+                    page.log[s] = value
+            case Trim(upto):
+                while page.log and (oldest := next(iter(page.log))) <= upto:
+                    del page.log[oldest]
+            case Keep(seconds):
+                page.ends = time.monotonic() + seconds
+            case Erase():  # its epoch is remembered, until the clock has left it behind for sure
+                page.values.clear()
+                page.log.clear()
+                page.ends = time.monotonic() + _GRAVE_S
+
+    def _page(self, bucket: str) -> _Bucket:
+        self._sweep()
+        return self._buckets.setdefault(bucket, _Bucket())
+
+    def _sweep(self) -> None:
+        """Forget what was to be kept until now. Looked at once a second at most."""
+        now = time.monotonic()
+        if now - self._swept < 1.0:
+            return
+        self._swept = now
+        for name in [n for n, page in self._buckets.items() if page.ends and page.ends < now]:
+            del self._buckets[name]

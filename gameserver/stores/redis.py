@@ -1,0 +1,254 @@
+"""A store in Redis, which several nodes share.
+
+All changes are Lua scripts, which Redis runs one at a time: a claim reads the bucket in the same
+moment in which it becomes ours, and a commit compares epochs before it writes. Scripts touch keys
+of several buckets: one Redis, or one with replicas behind one address; no Redis Cluster.
+
+What Redis promises is what its configuration says. With `appendonly yes` a restart of it loses at
+most a second; without, all since its last snapshot.
+"""
+
+import importlib.resources
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, ReadOnlyError, RedisError, ResponseError
+
+from gameserver.stores.store import (
+    Append,
+    Drop,
+    DropAll,
+    Elsewhere,
+    Erase,
+    Holding,
+    Keep,
+    Put,
+    StoreDown,
+    StoreError,
+    Trim,
+    Unit,
+    Write,
+)
+
+#: Layout of our keys.
+_FORMAT = 1
+#: The oldest Redis whose scripts can say that they must not run half.
+_OLDEST = 7
+#: Counters of erased buckets are kept so long: an owner who comes back late must still be refused.
+_MEMORY_S = 24 * 3600
+
+
+class RedisStore:
+    """See `gameserver.stores.store.SharedStore`.
+
+    Keys, each behind `prefix:`: `e:BUCKET` epoch, `v:BUCKET` values, `l:BUCKET` log, `o:BUCKET`
+    lease, `n:NODE` a node that lives, `b:NODE` the last commit of a process.
+    """
+
+    survives = True
+    shared = True
+
+    def __init__(
+        self, url: str, node: str, incarnation: str, public_url: str, prefix: str, lease_s: float
+    ) -> None:
+        """
+        Args:
+            url: redis://[user:password@]host:port/db.
+            node: our name among the nodes.
+            incarnation: different for every process that ever bears the name.
+            public_url: where players connect to us.
+            prefix: of all keys.
+            lease_s: how long a claim holds without being renewed.
+        """
+        self._at = _address(url)
+        self._node = node
+        self._incarnation = incarnation
+        self._public_url = public_url
+        self._prefix = prefix
+        self._lease_ms = int(lease_s * 1000)
+        self._batch = 0
+        self._kept: dict[str, int] = {}  # ms, by bucket
+        # Nothing waits long and nothing is tried again here: the journal does that, in order.
+        self._redis = Redis.from_url(
+            url, retry=Retry(NoBackoff(), 0), socket_timeout=0.5, socket_connect_timeout=0.5
+        )
+        self._claim, self._commit, self._renew, self._release = (
+            self._redis.register_script(_script(name))
+            for name in ("claim", "commit", "renew", "release")
+        )
+
+    async def open(self) -> None:
+        """See `Store`. Raises `StoreError` if Redis cannot be reached, is too old, or holds the
+        keys of a newer version."""
+        try:
+            info: dict[str, Any] = await self._redis.info("server")
+            await self._redis.set(f"{self._prefix}:format", _FORMAT, nx=True)
+            known = int(await self._redis.get(f"{self._prefix}:format") or 0)
+        except AuthenticationError as error:
+            raise StoreError(
+                f"Redis at {self._at} refuses us ({error}): correct the user and the password in "
+                "the address"
+            ) from error
+        except (RedisError, OSError) as error:
+            raise StoreError(
+                f"Redis at {self._at} cannot be used ({error}): start it, or correct --redis"
+            ) from error
+        version = str(info["redis_version"])
+        if int(version.split(".")[0]) < _OLDEST:
+            raise StoreError(f"Redis at {self._at} is {version}: take version {_OLDEST} or newer")
+        if known > _FORMAT:
+            raise StoreError(
+                f"Redis at {self._at} holds worlds of a newer Troupe (format {known}, this one "
+                f"knows {_FORMAT}): start that version, or choose another store.prefix"
+            )
+
+    async def close(self) -> None:
+        """See `Store`."""
+        await self._redis.aclose()
+
+    async def claim(self, bucket: str, *, lease: bool) -> Holding | Elsewhere:
+        """See `Store`."""
+        lease_ms = self._lease_ms if lease else 0
+        reply = await self._ask(
+            lambda: self._claim(
+                keys=[self._key(kind, bucket) for kind in "eovl"],
+                args=[self._node, self._public_url, lease_ms],
+            )
+        )
+        if reply[0] == b"elsewhere":
+            return Elsewhere(reply[1].decode(), reply[2].decode())
+        _, epoch, values, log = reply
+        pairs = zip(values[::2], values[1::2], strict=True)
+        return Holding(
+            int(epoch),
+            {key.decode(): value for key, value in pairs},
+            [(int(ident.split(b"-")[0]), fields[1]) for ident, fields in log],
+        )
+
+    async def peek(self, bucket: str, key: str) -> bytes | None:
+        """See `Store`."""
+        value: bytes | None = await self._ask(lambda: self._redis.hget(self._key("v", bucket), key))
+        return value
+
+    async def commit(self, units: Sequence[Unit]) -> frozenset[str]:
+        """See `Store`."""
+        plain = []
+        values: list[bytes] = []  # by themselves: the script's msgpack has no bytes
+        for unit in units:
+            for bucket, write in unit.writes:
+                if isinstance(write, Keep):
+                    self._kept[bucket] = int(write.seconds * 1000)
+            kept = {b: self._kept[b] for b in unit.epochs if b in self._kept}
+            writes = [(bucket, *_plain(write, values)) for bucket, write in unit.writes]
+            plain.append((unit.epochs, writes, kept))
+        # A commit that was given up may still be on its way when the next ones are done.
+        number = units[-1].number
+        lost = await self._ask(
+            lambda: self._commit(
+                keys=[f"{self._prefix}:b:{self._node}:{self._incarnation}"],
+                args=[self._prefix, number, _MEMORY_S, msgspec.msgpack.encode(plain), *values],
+            )
+        )
+        return frozenset(name.decode() for name in lost)
+
+    async def forget(self, prefix: str) -> int:
+        """See `Store`."""
+        count: int = await self._ask(lambda: self._forget(prefix))
+        return count
+
+    async def renew(self, held: Mapping[str, int]) -> frozenset[str]:
+        """See `SharedStore`."""
+        lost = await self._ask(
+            lambda: self._renew(
+                keys=[f"{self._prefix}:n:{self._node}"],
+                args=[
+                    self._prefix,
+                    self._node,
+                    self._public_url,
+                    self._lease_ms,
+                    msgspec.msgpack.encode(list(held.items())),
+                ],
+            )
+        )
+        return frozenset(name.decode() for name in lost)
+
+    async def release(self, held: Mapping[str, int]) -> None:
+        """See `SharedStore`."""
+        await self._ask(
+            lambda: self._release(
+                keys=[f"{self._prefix}:n:{self._node}"],
+                args=[self._prefix, msgspec.msgpack.encode(list(held.items()))],
+            )
+        )
+
+    async def health(self) -> Mapping[str, str]:
+        """What `troupe doctor` wants to know of the server's configuration."""
+        server = await self._ask(lambda: self._redis.info())
+        return {
+            "version": str(server["redis_version"]),
+            "role": str(server["role"]),
+            "aof": str(server["aof_enabled"]),
+            "eviction": str(server["maxmemory_policy"]),
+        }
+
+    async def _forget(self, prefix: str) -> int:
+        count = 0
+        async for name in self._redis.scan_iter(match=f"{self._prefix}:v:*"):
+            async for key, _ in self._redis.hscan_iter(name, match=_literally(prefix) + "*"):
+                count += await self._redis.hdel(name, key)
+        return count
+
+    def _key(self, kind: str, bucket: str) -> str:
+        return f"{self._prefix}:{kind}:{bucket}"
+
+    async def _ask(self, request: Callable[[], Awaitable[Any]]) -> Any:
+        try:
+            reply = await request()
+        except ReadOnlyError as error:
+            # A replica by now. A new connection may lead to the new primary; this one never will.
+            await self._redis.connection_pool.disconnect()
+            raise StoreDown(f"Redis at {self._at}: {error}") from error
+        except (RedisError, ResponseError, OSError) as error:
+            raise StoreDown(f"Redis at {self._at}: {error}") from error
+        return reply
+
+
+def _plain(write: Write, values: list[bytes]) -> tuple[object, ...]:
+    """A write as the script reads it; its value goes to `values`, and its place there is told."""
+    match write:
+        case Put(key, value):
+            values.append(value)
+            return ("put", key, len(values))
+        case Drop(key):
+            return ("drop", key)
+        case DropAll(prefix):
+            return ("dropall", prefix)
+        case Append(s, value):
+            values.append(value)
+            return ("append", s, len(values))
+        case Trim(s):
+            return ("trim", s)
+        case Keep():
+            return ("keep",)
+        case Erase():
+            return ("erase",)
+
+
+def _script(name: str) -> str:
+    return (importlib.resources.files("gameserver.stores") / f"{name}.lua").read_text("utf-8")
+
+
+def _literally(text: str) -> str:
+    """A pattern of Redis that matches just this."""
+    return "".join(f"\\{char}" if char in "*?[]\\^-" else char for char in text)
+
+
+def _address(url: str) -> str:
+    """Where it is, without the password."""
+    parts = urlsplit(url)
+    return f"{parts.hostname or 'localhost'}:{parts.port or 6379}"

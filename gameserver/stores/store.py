@@ -1,0 +1,167 @@
+"""What every store can do. Its words are buckets, keys and numbers; it knows no scenes or players.
+
+A bucket has values by key, and a log of numbered values. One owner at a time writes to it: whoever
+claimed it last, known by its epoch. Writes with a lower epoch are refused, so that an owner who was
+given up for dead cannot do harm when it wakes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class StoreError(Exception):
+    """A store cannot be used; the message says what is wrong and what to do."""
+
+
+class StoreDown(Exception):
+    """A store does not answer just now. Nothing is known of what was asked; ask again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Set the value of a key."""
+
+    key: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Forget a key."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropAll:
+    """Forget all keys that begin so."""
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Add a value to the log. A number that is not above all others was written before, and is
+    left as it is."""
+
+    s: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """Forget log values up to number `s`. The newest one is never asked to go."""
+
+    s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Forget the whole bucket after so many seconds, unless this is said again."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Erase:
+    """Forget everything in the bucket."""
+
+
+Write = Put | Drop | DropAll | Append | Trim | Keep | Erase
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Writes that come to be together or, if one of its buckets is somebody else's, not at all.
+
+    Attributes:
+        number: rises from unit to unit of one process.
+        epochs: that of the writer, by bucket.
+        writes: each with its bucket, in order.
+    """
+
+    number: int
+    epochs: dict[str, int] = field(default_factory=dict)
+    writes: list[tuple[str, Write]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A bucket that was claimed, with all there is in it.
+
+    Attributes:
+        epoch: above that of every earlier owner.
+        values: by key.
+        log: number and value, in order.
+    """
+
+    epoch: int
+    values: Mapping[str, bytes]
+    log: Sequence[tuple[int, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A bucket that another node holds: its name, and where its players connect ("" if unknown)."""
+
+    node: str
+    url: str
+
+
+class Store(Protocol):
+    """A place that remembers. All errors are `StoreDown`, but for those that `open` names.
+
+    Attributes:
+        survives: whether what is written outlives this process.
+        shared: whether other nodes use it, too: claims are leases, which must be renewed.
+    """
+
+    @property
+    def survives(self) -> bool: ...  # noqa: D102
+    @property
+    def shared(self) -> bool: ...  # noqa: D102
+
+    async def open(self) -> None:
+        """Get ready. Raises `StoreError`."""
+
+    async def close(self) -> None:
+        """Let go of everything. Idempotent."""
+
+    async def claim(self, bucket: str, *, lease: bool) -> Holding | Elsewhere:
+        """Become the owner of a bucket, whether there is anything in it or not.
+
+        Args:
+            lease: leave it to a node that holds a lease on it; else take it from whoever has it.
+        """
+
+    async def peek(self, bucket: str, key: str) -> bytes | None:
+        """One value, whoever owns the bucket."""
+
+    async def commit(self, units: Sequence[Unit]) -> frozenset[str]:
+        """Write units in order; writing the same ones again changes nothing.
+
+        Returns:
+            Buckets that are lost to the writer: those that somebody else owns by now, and those
+            that share a unit with a lost one. Units that touch them had no effect.
+        """
+
+    async def forget(self, prefix: str) -> int:
+        """Drop all keys that begin so from all buckets. Returns how many there were."""
+
+
+class SharedStore(Store, Protocol):
+    """A store that several nodes use. Leases end by themselves if they are not renewed."""
+
+    async def renew(self, held: Mapping[str, int]) -> frozenset[str]:
+        """Hold on to leases, and say that this node lives.
+
+        Args:
+            held: epochs by bucket.
+
+        Returns:
+            Buckets that somebody else owns by now.
+        """
+
+    async def release(self, held: Mapping[str, int]) -> None:
+        """Let go of leases, those that are still ours."""
