@@ -28,11 +28,11 @@ from engine.measures import Series
 from engine.memory import no_room
 from engine.outputs import FinishReason, RequestOutput
 from engine.params import SamplingParams
-from engine.plan import SequenceStep, StepPlan
+from engine.plan import StepPlan
 from engine.pooling import Pooling
 from engine.prefixes import Prefix, PrefixTree
 from engine.profile import Profile, Reports, Span, no_span
-from engine.request import Request, State, Warming
+from engine.request import PENDING, Request, State, Warming
 from engine.runner import Runner
 from engine.scheduler import Reader, Scheduler
 from engine.stats import Stats
@@ -233,6 +233,7 @@ class Engine:
     def check(self) -> None:
         """Raise AssertionError if the books do not add up. For tests."""
         self._pool.check()
+        self._scheduler.slots.check()
 
     def _take_in(self) -> None:
         """Let what other threads asked for happen."""
@@ -252,6 +253,7 @@ class Engine:
     def _compute(self, plan: StepPlan) -> None:
         if self._profile is not None:
             self._profile.planned(plan)
+        speakers = plan.speakers
         started = self._clock()
         try:
             with self._span("forward"):
@@ -260,27 +262,45 @@ class Engine:
             self._fail(plan, error)
             return
         with self._span("deliver"):
-            self._deliver(plan, drawn, (self._clock() - started) * 1000)
+            elapsed_ms = (self._clock() - started) * 1000
+            self._scheduler.computed(plan)
+            self._deliver(plan, speakers, drawn, elapsed_ms)
 
-    def _deliver(self, plan: StepPlan, drawn: list[Sampled], elapsed_ms: float) -> None:
-        """Book a finished step and give out what it yields."""
-        speakers = plan.speakers
+    def _deliver(
+        self, plan: StepPlan, speakers: int, drawn: Sequence[Sampled], elapsed_ms: float
+    ) -> None:
+        """Take note of a step that has ended, and give out what it yields to those that have not.
+
+        It was begun with so many speakers, and is booked already.
+        """
         self._scheduler.cost.learn(speakers, plan.rows - speakers, elapsed_ms)
-        self._scheduler.computed(plan)
-        self._stats.stepped(plan, elapsed_ms, self._could_advance())
+        possible = self._could_advance()
+        used = spoken = 0
         now = self._clock()
-        sampled = iter(drawn)
-        for share in plan.sequences:
-            if share.sample:
-                assert isinstance(share.owner, Request)
-                self._take(share.owner, next(sampled), now)
-            else:
-                self._take_states(share)
+        tokens = iter(drawn)
+        for share in plan.shares:
+            owner = share.owner
+            sampled = next(tokens) if share.sample else None
+            if isinstance(owner, Request):
+                if owner.state is State.FINISHED:
+                    continue
+                if sampled is None:
+                    self._take_states(owner)
+                else:
+                    self._take(owner, sampled, now)
+                    spoken += 1
+            used += 1
+        for request, sampled in zip(plan.replies, tokens, strict=True):
+            if request.state is not State.FINISHED:
+                self._take(request, sampled, now)
+                spoken += 1
+                used += 1
+        self._stats.stepped(used, spoken, elapsed_ms, possible)
 
     def _could_advance(self) -> int:
         """Requests that want to advance, as far as there are slots for them."""
         books = self._scheduler
-        wanting = len(books.running) + len(books.waiting) + len(books.parked)
+        wanting = len(books.slots.running) + len(books.waiting) + len(books.parked)
         return min(wanting, self._config.max_num_seqs)
 
     def _fail(self, plan: StepPlan, error: Exception) -> None:
@@ -321,9 +341,9 @@ class Engine:
             )
 
     def _take(self, request: Request, sampled: Sampled, now: float) -> None:
-        """Append a sampled token and release the text it completes."""
+        """Put a sampled token where one was pending, and release the text it completes."""
         token = sampled.token
-        request.tokens.append(token)
+        request.tokens[-1] = token
         if request.changes is not None:
             request.changes.push(token)
         if request.constraint is not None:
@@ -344,12 +364,9 @@ class Engine:
         if request.constraint is not None:
             request.constraint.begin_mask()
 
-    def _take_states(self, share: SequenceStep) -> None:
-        """Give out the embedding of a text that has been read to its end."""
-        request = share.owner
-        if not isinstance(request, Request) or request.pooling is None or not request.is_read:
-            return
-        if request.state is State.FINISHED:
+    def _take_states(self, request: Request) -> None:
+        """Give out the embedding of a text, if that has been read to its end."""
+        if request.pooling is None or not request.complete:
             return
         try:
             vector = request.pooling.vector()
@@ -369,6 +386,8 @@ class Engine:
     ) -> None:
         if request.state is State.FINISHED:
             return
+        if request.tokens[-1] == PENDING:
+            request.tokens.pop()
         usage = request.usage(self._clock())
         self._scheduler.finish(request)
         if self._profile is not None:

@@ -93,6 +93,13 @@ class Memory:
             return limit
         return self._sliding.of_own(limit)
 
+    def full(self, requests: Sequence[Request]) -> list[Request]:
+        """Those that have to slide before their next token finds room."""
+        sliding = self._sliding
+        if sliding is None:
+            return []
+        return [r for r in requests if r.pooling is None and r.computed >= sliding.room]
+
     def slide(self, request: Request) -> tuple[tuple[int, ...], int]:
         """Make room for a request that has none left and needs some.
 
@@ -100,7 +107,7 @@ class Memory:
         comes next. Returns the blocks whose keys must move, and by how many positions.
         """
         sliding = self._sliding
-        if sliding is None or request.pooling is not None or request.computed < sliding.room:
+        if sliding is None or not self.full((request,)):
             return (), 0
         size = self.pool.block_size
         first, count = sliding.sinks // size, sliding.stretch // size

@@ -7,26 +7,20 @@ that reads its KV can overtake it. A reply that turns out to have ended at step 
 n + 1 all the same; that token is dropped, and its KV lies in blocks that only later steps reuse.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.decoding.sampling import Sampled
-from engine.errors import EngineError
 from engine.loop import Engine
-from engine.outputs import FinishReason, RequestOutput
-from engine.plan import SequenceStep, StepPlan
-from engine.request import Request, State
-
-#: Stands for a token that is being drawn.
-PENDING = -1
+from engine.plan import StepPlan
+from engine.request import PENDING, Request
 
 
 class Launched(Protocol):
     """A step under way."""
 
     def result(self) -> list[Sampled]:
-        """Wait for it; one token for each sequence with `sample`, in order."""
+        """Wait for it; one token for each sequence that draws one, in order."""
 
 
 class Launcher(Protocol):
@@ -39,7 +33,9 @@ class Launcher(Protocol):
         """Start a step behind those launched before. `PENDING` tokens are of the step before it."""
 
     def needs_host(self, request: Request) -> bool:
-        """Whether a token of this request can only be drawn when all before it are known."""
+        """Whether a token of this request can only be drawn when all before it are known; asked of
+        those that are not `plain`.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,10 @@ class OverlapEngine(Engine):
         flight = None if plan is None else self._launch(plan)
         landed = self._land()
         if flight is not None:
-            self._book(flight)
+            # Counted as computed, now that every token it feeds is known.
+            with self._span("book"):
+                self._scheduler.computed(flight.plan)
+            self._flight = flight
         elif not landed and not self._scheduler.idle:
             self._scheduler.unstick(self._clock(), self._refuse)
 
@@ -86,11 +85,7 @@ class OverlapEngine(Engine):
         return request.tokens[-1] == PENDING and self._launcher.needs_host(request)
 
     def _launch(self, plan: StepPlan) -> _Flight | None:
-        """Start a step, without the replies that the tokens under way complete."""
-        plan = replace(plan, sequences=tuple(s for s in plan.sequences if not _complete(s)))
-        if not plan.sequences:
-            self._scheduler.postpone(plan)
-            return None
+        """Start a step."""
         speakers = plan.speakers
         if self._profile is not None:
             self._profile.planned(plan)
@@ -115,61 +110,8 @@ class OverlapEngine(Engine):
             self._fail(flight.plan, error)
             return True
         with self._span("deliver"):
-            self._give_out(flight, iter(drawn))
+            now = self._clock()
+            elapsed_ms = (now - max(flight.started, self._landed_at)) * 1000
+            self._landed_at = now
+            self._deliver(flight.plan, flight.speakers, drawn, elapsed_ms)
         return True
-
-    def _give_out(self, flight: _Flight, drawn: Iterator[Sampled]) -> None:
-        """Take note of a step that has ended, and hand its tokens on."""
-        now = self._clock()
-        elapsed_ms = (now - max(flight.started, self._landed_at)) * 1000
-        self._landed_at = now
-        self._scheduler.cost.learn(flight.speakers, flight.plan.rows - flight.speakers, elapsed_ms)
-        alive = tuple(share for share in flight.plan.sequences if not _ended(share))
-        plan = replace(flight.plan, sequences=alive)
-        self._stats.stepped(plan, elapsed_ms, self._could_advance())
-        for share in flight.plan.sequences:
-            if not share.sample:
-                self._take_states(share)
-                continue
-            assert isinstance(share.owner, Request)
-            sampled = next(drawn)
-            if share.owner.state is not State.FINISHED:
-                self._forget_pending(share.owner)
-                self._take(share.owner, sampled, now)
-
-    def _book(self, flight: _Flight) -> None:
-        """Count a launched step as computed, now that every token it feeds is known."""
-        alive = tuple(share for share in flight.plan.sequences if not _ended(share))
-        self._scheduler.computed(replace(flight.plan, sequences=alive))
-        for share in alive:
-            if share.sample:
-                assert isinstance(share.owner, Request)
-                share.owner.tokens.append(PENDING)
-        self._flight = flight
-
-    def _end(
-        self,
-        request: Request,
-        reason: FinishReason,
-        error: str | None = None,
-        *,
-        last: RequestOutput | None = None,
-        refusal: EngineError | None = None,
-    ) -> None:
-        self._forget_pending(request)
-        super()._end(request, reason, error, last=last, refusal=refusal)
-
-    @staticmethod
-    def _forget_pending(request: Request) -> None:
-        if request.tokens[-1] == PENDING:
-            request.tokens.pop()
-
-
-def _complete(share: SequenceStep) -> bool:
-    """Whether a reply has all its tokens, the one under way included."""
-    owner = share.owner
-    return isinstance(owner, Request) and owner.outputs >= owner.params.max_tokens
-
-
-def _ended(share: SequenceStep) -> bool:
-    return isinstance(share.owner, Request) and share.owner.state is State.FINISHED

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -89,33 +90,60 @@ class Swap:
     kept: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepPlan:
     """Everything one step computes.
 
+    Most of it are replies that go on, hundreds of them and the same ones step after step. So they
+    are only named: what each is fed, and where it goes, follows from the reply itself.
+
     Attributes:
         step: counts up from 1.
-        sequences: what the forward pass is fed.
+        shares: what is fed for everybody else.
         copies: to be done first, before any keys move, and in this order (a later target may be an
             earlier source).
         swaps_out, swaps_in: to be done before the copies: all that goes out, then all that comes.
+        replies: each is fed its newest token, in a row behind the shares, and draws the next. The
+            same object as in the plan before if nobody came or went.
+        block_size: tokens per block.
     """
 
     step: int
-    sequences: tuple[SequenceStep, ...]
+    shares: tuple[SequenceStep, ...]
     copies: tuple[BlockCopy, ...] = ()
     swaps_out: tuple[Swap, ...] = ()
     swaps_in: tuple[Swap, ...] = ()
+    replies: tuple[Request, ...] = ()
+    block_size: int = 1
+
+    @cached_property
+    def sequences(self) -> tuple[SequenceStep, ...]:
+        """All that the forward pass is fed: the shares, then replies written out as they stand when
+        this is first asked for, which is while the step is begun.
+        """
+        return (*self.shares, *(request_step(r, 1, self.block_size) for r in self.replies))
 
     @property
     def rows(self) -> int:
         """Number of token rows in the forward pass."""
-        return sum(len(s.tokens) for s in self.sequences)
+        return sum(len(share.tokens) for share in self.shares) + len(self.replies)
+
+    @property
+    def samples(self) -> int:
+        """Number of tokens it draws: those of shares with `sample`, then one for each reply."""
+        return sum(share.sample for share in self.shares) + len(self.replies)
 
     @property
     def speakers(self) -> int:
-        """Number of replies in it, as they stand now: those who speak, a row each."""
-        return sum(isinstance(s.owner, Request) and s.owner.speaking for s in self.sequences)
+        """Number of those who speak, a row each; shares as they stand now."""
+        speaking = (isinstance(s.owner, Request) and s.owner.speaking for s in self.shares)
+        return sum(speaking) + len(self.replies)
+
+    @property
+    def requests(self) -> list[Request]:
+        """The requests in it."""
+        owners = [share.owner for share in self.shares if isinstance(share.owner, Request)]
+        return [*owners, *self.replies]
 
 
 def request_step(

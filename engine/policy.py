@@ -44,6 +44,9 @@ class Policy(Protocol):
     def served(self, waiter: Waiter, tokens: int, now: float) -> None:
         """Take note that a step fed `tokens` tokens for this one."""
 
+    def spoke(self, speakers: Sequence[Waiter], now: float) -> None:
+        """Take note that a step fed each of these a token."""
+
 
 class Fifo:
     """First come, first served, whatever the class."""
@@ -53,6 +56,9 @@ class Fifo:
         return (waiter.arrived,)
 
     def served(self, waiter: Waiter, tokens: int, now: float) -> None:
+        """Keeps no account."""
+
+    def spoke(self, speakers: Sequence[Waiter], now: float) -> None:
         """Keeps no account."""
 
 
@@ -71,6 +77,9 @@ class Priority:
         return waiter.priority - (now - waiter.arrived) / self._ageing_s, waiter.arrived
 
     def served(self, waiter: Waiter, tokens: int, now: float) -> None:
+        """Keeps no account."""
+
+    def spoke(self, speakers: Sequence[Waiter], now: float) -> None:
         """Keeps no account."""
 
 
@@ -110,6 +119,11 @@ class Fair:
             # Next time when as many have come again: a step must not pay for all accounts.
             self._tidy_at = max(self._ACCOUNTS, 2 * len(self._accounts))
 
+    def spoke(self, speakers: Sequence[Waiter], now: float) -> None:
+        """Charge each of them for a token."""
+        for waiter in speakers:
+            self.served(waiter, 1, now)
+
     def _balance(self, share: str, now: float) -> float:
         tokens, as_of = self._accounts.get(share, (0.0, now))
         return tokens * math.pow(0.5, (now - as_of) / self._HALF_LIFE_S)
@@ -131,6 +145,9 @@ class Elastic:
         return patient, missing if patient else 0, waiter.arrived
 
     def served(self, waiter: Waiter, tokens: int, now: float) -> None:
+        """Keeps no account."""
+
+    def spoke(self, speakers: Sequence[Waiter], now: float) -> None:
         """Keeps no account."""
 
 

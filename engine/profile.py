@@ -107,10 +107,15 @@ class Profile:
         """A part of what is under way, measured elsewhere; it is in the table, not in the trace."""
         self._parts.setdefault((*self._open, name), _Total()).add(seconds)
 
+    def seconds(self, *path: str) -> float:
+        """What a part took so far, named by what it lies in and itself: "step", "plan"."""
+        total = self._parts.get(path)
+        return total.seconds if total else 0.0
+
     def planned(self, plan: StepPlan) -> None:
         """What the step under way computes."""
         speakers = plan.speakers
-        readers = len(plan.sequences) - speakers
+        readers = len(plan.shares) + len(plan.replies) - speakers
         self._kind = "both" if speakers and readers else "speaking" if speakers else "reading"
         self._plan = plan.rows, speakers, readers
 

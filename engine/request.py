@@ -15,6 +15,8 @@ from engine.params import SamplingParams
 from engine.pooling import Pooling
 from engine.prefixes import Prefix
 
+#: Stands for a token that is being drawn.
+PENDING = -1
 #: Odd and far from small seeds, so that one request's noise never becomes another's.
 _NEXT_SEED = 0x1E3779B97F4A7C15
 
@@ -34,8 +36,9 @@ class Request:
     The *own part* is everything after the prefix: the prompt's own tokens, then the output.
 
     Attributes:
-        tokens: the own part so far, without what it had to let go.
+        tokens: the own part so far, without what it had to let go; the last one may be `PENDING`.
         slid: tokens let go, see `engine.sliding`.
+        own_limit: own tokens it may reach: prompt and longest output.
         computed: how many of `tokens` have their KV in the cache.
         blocks: physical blocks of the own part, enough for prompt and longest output once running.
         shares: on whose account it runs, for the `fair` policy; the narrowest first.
@@ -46,6 +49,7 @@ class Request:
         pooling: gathers its hidden states, if it is a text to be read for its embedding; then it
             yields no token and shares no KV: all its states must be computed.
         sibling: another sample of the same prompt, whose KV it takes over instead of computing it.
+        plain: whether its next token depends on those before it through the model alone.
     """
 
     def __init__(
@@ -79,6 +83,8 @@ class Request:
         self.constraint = constraint
         self.sibling = sibling
         self.pooling = pooling
+        self.own_limit = len(prompt_ids) + (params.max_tokens if pooling is None else 0)
+        self.plain = changes is None and constraint is None and params.logprobs is None
         self.chain = prefix.chain() if prefix else []
         self.base = prefix.total if prefix else 0
 
@@ -97,14 +103,18 @@ class Request:
         self.keys: list[Key] = []  # of full own blocks published or looked up so far
 
     @property
-    def own_limit(self) -> int:
-        """Own tokens it may reach: prompt and longest output."""
-        return len(self.prompt_ids) + (self.params.max_tokens if self.pooling is None else 0)
+    def outputs(self) -> int:
+        """Number of tokens generated so far, the one being drawn included."""
+        return self.slid + len(self.tokens) - len(self.prompt_ids)
 
     @property
-    def outputs(self) -> int:
-        """Number of tokens generated so far."""
-        return self.slid + len(self.tokens) - len(self.prompt_ids)
+    def complete(self) -> bool:
+        """Whether there is nothing to be fed any more: it has all its tokens, the last of which may
+        be being drawn, or is a text that has been read.
+        """
+        if self.pooling is not None:
+            return self.computed == len(self.tokens)
+        return self.slid + len(self.tokens) >= self.own_limit
 
     @property
     def waits_for_sibling(self) -> bool:
@@ -113,11 +123,6 @@ class Request:
         if sibling is None or sibling.state is State.FINISHED or sibling.slid or self.slid:
             return False
         return sibling.computed < len(sibling.prompt_ids)
-
-    @property
-    def is_read(self) -> bool:
-        """Whether it is a text read to its end, of which nothing is left to compute."""
-        return self.pooling is not None and self.computed == len(self.tokens)
 
     @property
     def speaking(self) -> bool:

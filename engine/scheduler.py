@@ -6,7 +6,7 @@ touches no tensor.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
@@ -16,8 +16,9 @@ from engine.memory import Memory, no_room
 from engine.plan import BlockCopy, SequenceStep, StepPlan, node_step, request_step
 from engine.policy import make_policy
 from engine.prefixes import Prefix, PrefixTree
-from engine.request import Request, State, Warming
+from engine.request import PENDING, Request, State, Warming
 from engine.sliding import Sliding
+from engine.slots import Slots
 from engine.swapping import Swapping
 
 Reader = Request | Warming
@@ -31,7 +32,7 @@ class Scheduler:
 
     Attributes:
         waiting: requests without blocks.
-        running: requests with a slot, in order of admission.
+        slots: requests that run.
         parked: requests that lent their slot to a more urgent one but kept their KV.
         warming: prefix nodes to be computed for their own sake.
         prefill_computed: prompt tokens fed to the model so far, prefixes included.
@@ -49,7 +50,7 @@ class Scheduler:
         self.cost = StepCost(config)
         self._quest_seen = -math.inf
         self.waiting: list[Request] = []
-        self.running: list[Request] = []
+        self.slots = Slots()
         self.parked: list[Request] = []
         self.warming: list[Warming] = []
         self.step = 0
@@ -63,12 +64,12 @@ class Scheduler:
     @property
     def idle(self) -> bool:
         """Whether there is nothing to compute."""
-        return not (self.waiting or self.running or self.parked or self.warming)
+        return not (self.waiting or self.slots.running or self.parked or self.warming)
 
     @property
     def holders(self) -> list[Request]:
         """Requests that have blocks."""
-        return [request for request in self.running + self.parked if request.blocks]
+        return [request for request in self.slots.running + self.parked if request.blocks]
 
     def add(self, request: Request) -> None:
         """Queue a request. Its feasibility was checked by the caller."""
@@ -117,11 +118,11 @@ class Scheduler:
         the others get every other step.
         """
         self.step += 1
-        readers: list[Reader] = [*self.waiting, *self.parked, *self.warming]
-        readers += [r for r in self.running if not (r.speaking or r.is_read)]
+        slots = self.slots
+        readers: list[Reader] = [*self.waiting, *self.parked, *self.warming, *slots.reading]
         readers.sort(key=lambda reader: self._policy.key(reader, now))
         self._park_for(readers)
-        speakers = [r for r in self.running if r.speaking and not absent(r)]
+        speakers = slots.present(absent)
         steps: list[SequenceStep] = []
         copies: list[BlockCopy] = []
         budget = self.cost.prefill_budget(len(speakers), urgent=self._quest_is_on(now, readers))
@@ -157,15 +158,16 @@ class Scheduler:
             budget -= len(step.tokens)
         self._paused = _quest_begins(steps) and not self._paused
         if self._paused:  # a quest-giver is about to begin: a step without the others is shortest
-            speakers = [request for request in speakers if request.priority == 0]
-        steps += [self._advance(request, 1, now) for request in speakers]
-        if not steps:
+            speakers = tuple(request for request in speakers if request.priority == 0)
+        if full := self._memory.full(speakers):  # where keys are to move the step must say so
+            steps += [self._advance(request, 1, now) for request in full]
+            speakers = tuple(request for request in speakers if request not in full)
+        self._policy.spoke(speakers, now)
+        if not (steps or speakers):
             return None
-        return StepPlan(self.step, tuple(steps), tuple(copies), *self._swapping.moves())
-
-    def postpone(self, plan: StepPlan) -> None:
-        """A plan turned out to have nothing to compute and is not carried out."""
-        self._swapping.postpone(plan)
+        moves = self._swapping.moves()
+        size = self._config.block_size
+        return StepPlan(self.step, tuple(steps), tuple(copies), *moves, speakers, size)
 
     def _yields(self, reader: Reader, steps: list[SequenceStep]) -> bool:
         """Whether `reader` leaves the step to a quest-giver who is about to begin: as speakers do,
@@ -176,12 +178,14 @@ class Scheduler:
 
     def _quest_is_on(self, now: float, readers: list[Reader]) -> bool:
         """Whether a quest-giver is talked to, or was a moment ago: there will be a next line."""
-        everybody = (*self.running, *readers)
-        if any(isinstance(r, Request) and r.priority == 0 for r in everybody):
+        running = len(self.slots.running) > self.slots.ordinary
+        if running or any(isinstance(r, Request) and r.priority == 0 for r in readers):
             self._quest_seen = now
         return now - self._quest_seen < self._config.ageing_s
 
-    def _urgent(self, reader: Reader, speakers: list[Request], steps: list[SequenceStep]) -> int:
+    def _urgent(
+        self, reader: Reader, speakers: Sequence[Request], steps: list[SequenceStep]
+    ) -> int:
         """Tokens of its own line that a quest-giver may read whatever the target says.
 
         A line is short; in pieces it would wait for several steps of everybody's speech.
@@ -246,9 +250,8 @@ class Scheduler:
             request.scheduled_at = now
             request.hit = request.computed
             self.prefill_ideal += len(request.tokens) - request.hit
-        request.state = State.RUNNING
         self.waiting.remove(request)
-        self.running.append(request)
+        self.slots.takes(request)
         return True
 
     # -- slots -------------------------------------------------------------------------------------
@@ -259,11 +262,10 @@ class Scheduler:
 
     def _slot_for(self, request: Request) -> bool:
         """Whether a slot is free for a request of this class; a few are for class 0 only."""
-        if len(self.running) >= self._config.max_num_seqs:
+        if len(self.slots.running) >= self._config.max_num_seqs:
             return False
-        ordinary = sum(running.priority > 0 for running in self.running)
         for_ordinary = self._config.max_num_seqs - self._config.reserved_slots
-        return request.priority == 0 or ordinary < for_ordinary
+        return request.priority == 0 or self.slots.ordinary < for_ordinary
 
     def _park_for(self, readers: list[Reader]) -> None:
         """Free slots for class-0 requests that could start now by parking ordinary replies.
@@ -278,14 +280,15 @@ class Scheduler:
             and self._joinable(reader)
             for reader in readers
         )
-        lacking = urgent - (self._config.max_num_seqs - len(self.running))
-        for request in reversed(self.running[:]):
+        lacking = urgent - (self._config.max_num_seqs - len(self.slots.running))
+        for request in reversed(self.slots.running[:]):
             if lacking <= 0 or not self._config.parking:
                 return
-            if request.priority > 0 and request.speaking and not request.was_parked:
+            may_lend = request.priority > 0 and not request.was_parked
+            if may_lend and self.slots.speaks_now(request):
                 request.was_parked = True
                 request.state = State.PARKED
-                self.running.remove(request)
+                self.slots.leaves(request)
                 self.parked.append(request)
                 self.parks += 1
                 lacking -= 1
@@ -296,8 +299,7 @@ class Scheduler:
         if swapping.is_away(request) and not (memory_left and swapping.bring_back(request)):
             return False
         self.parked.remove(request)
-        request.state = State.RUNNING
-        self.running.append(request)
+        self.slots.takes(request)
         return True
 
     def _preempt(self, request: Request) -> None:
@@ -312,18 +314,37 @@ class Scheduler:
     # -- what a step has done ----------------------------------------------------------------------
 
     def computed(self, plan: StepPlan) -> None:
-        """Book a finished step: its KV is in the cache now, and full blocks may be found."""
-        for share in plan.sequences:
+        """Book a step: its KV is in the cache for whoever comes after it, full blocks may be found,
+        and those that draw a token have a `PENDING` one. Requests that have ended are left alone.
+        """
+        for share in plan.shares:
             count = len(share.tokens)
             if isinstance(share.owner, Prefix):
                 self._node_computed(share.owner, count)
                 continue
             request = share.owner
+            if request.state is State.FINISHED:
+                continue
             if not request.speaking:
                 self.prefill_computed += count
             before = request.computed
             request.computed += count
             self._memory.publish(request, before)
+            if share.sample:
+                request.tokens.append(PENDING)
+                self.slots.speaks(request)
+            if request.complete:
+                self.slots.is_silent(request)
+        size = self._config.block_size
+        for request in plan.replies:
+            if request.state is State.FINISHED:
+                continue
+            request.computed += 1
+            if not request.computed % size:
+                self._memory.publish(request, request.computed - 1)
+            request.tokens.append(PENDING)
+            if request.complete:
+                self.slots.is_silent(request)
 
     def _node_computed(self, node: Prefix, count: int) -> None:
         node.computed += count
@@ -336,11 +357,11 @@ class Scheduler:
 
     def failed(self, plan: StepPlan) -> list[Request]:
         """Undo a step that did not run; returns the requests in it, to be ended by the caller."""
-        nodes = [share.owner for share in plan.sequences if isinstance(share.owner, Prefix)]
+        nodes = [share.owner for share in plan.shares if isinstance(share.owner, Prefix)]
         self._memory.tree.forget_unfinished(nodes)
         for request in self._swapping.lost(plan):
             self._preempt(request)
-        return [share.owner for share in plan.sequences if isinstance(share.owner, Request)]
+        return plan.requests
 
     def finish(self, request: Request) -> None:
         """Take a request out, wherever it is, and give its blocks and claims back."""
@@ -352,7 +373,7 @@ class Scheduler:
                 self._swapping.forget(request)
                 self._memory.give_back(request)
             case State.RUNNING:
-                self.running.remove(request)
+                self.slots.leaves(request)
                 self._memory.give_back(request)
         request.state = State.FINISHED
         self._memory.unclaim(request, self.waiting)

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from engine.blocks import BlockPool
 from engine.measures import Measures
 from engine.outputs import FinishReason, Usage
-from engine.plan import StepPlan
 from engine.prefixes import PrefixTree
 from engine.request import Request
 from engine.scheduler import Scheduler
@@ -30,15 +29,16 @@ class Stats:
         self._step_ms: deque[float] = deque(maxlen=_WINDOW)
         self._batches: deque[tuple[int, int]] = deque(maxlen=_WINDOW)
 
-    def stepped(self, plan: StepPlan, milliseconds: float, possible: int) -> None:
-        """Count one step, in which `possible` sequences could have advanced."""
-        used = len(plan.sequences)
+    def stepped(self, used: int, drawn: int, milliseconds: float, possible: int) -> None:
+        """Count one step, in which `used` sequences advanced, `drawn` of them by a token that is
+        new, and `possible` could have advanced.
+        """
+        self.generated_tokens += drawn
         batch = (used, max(used, possible))
         self._batches.append(batch)
         self.batch_used += batch[0]
         self.batch_possible += batch[1]
         self.steps += 1
-        self.generated_tokens += sum(share.sample for share in plan.sequences)
         self._step_ms.append(milliseconds)
 
     def has_token(self, request: Request, now: float) -> None:
@@ -74,7 +74,7 @@ class Stats:
             "blocks_held": pool.held - reclaimable,
             "blocks_cached": pool.cached + reclaimable,
             "blocks_pinned": tree.pinned(),
-            "running": len(scheduler.running),
+            "running": len(scheduler.slots.running),
             "waiting": len(scheduler.waiting),
             "parked": len(scheduler.parked),
             "parks": scheduler.parks,

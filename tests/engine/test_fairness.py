@@ -74,7 +74,7 @@ def test_an_ambient_request_is_served_in_bounded_time_whatever_comes_after_it(
             number += 1
             say(engine, 0, chance.randint(1, MOST_TOKENS), f"late {number}")
         if ahead is None and clock[0] >= sealed:
-            opened = [*scheduler.waiting, *scheduler.running, *scheduler.parked]
+            opened = [*scheduler.waiting, *scheduler.slots.running, *scheduler.parked]
             ahead = len([request for request in opened if request is not ambient])
         clock[0] += STEP_S
         engine.step()
@@ -83,7 +83,7 @@ def test_an_ambient_request_is_served_in_bounded_time_whatever_comes_after_it(
         started = ambient.scheduled_at is not None
         assert started or waited <= most + 2 * STEP_S, "it has not begun"
         assert waited <= most + 3 * HOLD_S, "it has not ended"
-    for request in [*scheduler.waiting, *scheduler.running, *scheduler.parked]:
+    for request in [*scheduler.waiting, *scheduler.slots.running, *scheduler.parked]:
         engine.cancel(request)
     finish(engine, clock)
     engine.check()

@@ -7,11 +7,11 @@ import pytest
 
 from engine.blocks import BlockPool
 from engine.decoding.sampling import Sampled
-from engine.overlap import PENDING, OverlapEngine
+from engine.overlap import OverlapEngine
 from engine.params import SamplingParams
 from engine.plan import StepPlan
 from engine.prefixes import Prefix
-from engine.request import Request
+from engine.request import PENDING, Request
 from tests.engine.fakes import (
     EOS,
     GREEDY,
@@ -54,7 +54,7 @@ class LaunchingRunner(CheckingRunner):
                 assert tokens.index(PENDING) == len(tokens) - 1
                 tokens = (*tokens[:-1], self.under_way[share.owner])
             sequences.append(replace(share, tokens=tokens))
-        drawn = self.run(replace(plan, sequences=tuple(sequences)))
+        drawn = self.run(replace(plan, shares=tuple(sequences), replies=()))
         owners = [share.owner for share in plan.sequences if share.sample]
         self.under_way = {
             owner: sampled.token
@@ -142,7 +142,8 @@ def test_nobody_waits_for_a_reply_that_the_host_draws() -> None:
     """It joins every other step; by itself it takes a step for each token as well."""
     engine, runner, _ = make()
     free = engine.submit([1, 2], SamplingParams(max_tokens=9, temperature=0, ignore_eos=True))
-    held = engine.submit([3, 4], SamplingParams(max_tokens=9, temperature=0, ignore_eos=True))
+    params = SamplingParams(max_tokens=9, temperature=0, ignore_eos=True, logprobs=0)
+    held = engine.submit([3, 4], params)
     runner.by_host.add(held)
     counts = []
     for _ in range(7):
@@ -168,20 +169,26 @@ def test_storms(seed: int) -> None:
         if chance.random() < 0.4:
             own = chance.choices(range(VOCAB), k=chance.randint(1, 12))
             node = chance.choice(nodes)
-            length = chance.randint(1, 12)
+            length, held = chance.randint(1, 12), chance.random() < 0.15
             request = engine.submit(
                 own,
-                SamplingParams(max_tokens=length, temperature=0, ignore_eos=True),
+                SamplingParams(
+                    max_tokens=length,
+                    temperature=0,
+                    ignore_eos=True,
+                    logprobs=0 if held else None,
+                ),
                 prefix=node,
                 priority=chance.choice((0, 1, 1, 2)),
             )
             prompts[request.id] = [*(node.all_token_ids() if node else ()), *own]
             requests.append(request)
-            if chance.random() < 0.15:
+            if held:
                 runner.by_host.add(request)
         if requests and chance.random() < 0.15:
             engine.cancel(chance.choice(requests))
         outputs += engine.step()
+        engine.check()
     outputs += finish(engine, clock)
     ends = [output for output in outputs if output.finish is not None]
     assert sorted(end.request_id for end in ends) == sorted(prompts), "each ends once"
