@@ -34,12 +34,14 @@ class TurnRequest:
         audience: players who will hear the answer; None: everybody in the scene.
         prefill: words the answer begins with. The engine goes on after them; they are not part of
             its output.
+        avoid: words that earlier tries at this turn used and this one must not.
     """
 
     turn: str
     line: Line
     audience: Audience = None
     prefill: str = ""
+    avoid: tuple[str, ...] = ()
 
 
 class Dialogue:
@@ -68,9 +70,9 @@ class Dialogue:
         lore: Lorebook | None = None,
         lore_tokens: int = 0,
         sources: Sequence[NoteSource] = (),
+        reactions: Iterable[Reaction] = (),
     ) -> None:
         """
-        reactions: Iterable[Reaction] = (),
         Args:
             prefix: scene and persona, warm.
             stream: id of the running scene.
@@ -79,9 +81,9 @@ class Dialogue:
             lore: what may come to its mind.
             lore_tokens: most tokens of it in one turn; 0 takes those of `settings`.
             sources: see the class.
+            reactions: of its scene, beside its own.
         """
         self._stream = stream
-            reactions: of its scene, beside its own.
         self.state = WorldState()
         self.present = frozenset[str]()
         self.feelings = Feelings(settings.feelings)
@@ -101,9 +103,9 @@ class Dialogue:
         others: tuple[str, ...],
         lore: Lorebook | None = None,
         lore_tokens: int = 0,
+        reactions: Iterable[Reaction] = (),
     ) -> None:
         """Go on as a new version of the same NPC, which remembers what the old one heard. Replies
-        reactions: Iterable[Reaction] = (),
         that are being computed end as they began.
         """
         self.persona = persona
@@ -114,9 +116,9 @@ class Dialogue:
         self._prefix = prefix
         self._others = others
         self._recall = Recall(persona.examples)
+        self.feelings.recast(persona, reactions)
 
     def check(self, text: str) -> None:
-        self.feelings.recast(persona, reactions)
         """Raise `ContextExceeded` if a line is too long to be answered."""
         most = self._room - self._writer.overhead - self._writer.name_size
         limit = min(self._settings.line_tokens, max(most, 0))
@@ -131,7 +133,7 @@ class Dialogue:
 
     def begin(self, request: TurnRequest, on_output: Callable[[RequestOutput], None]) -> Ticket:
         """Have the engine answer a line, from all that was heard up to now. The line enters the
-        transcript if the engine takes the request.
+        transcript if the engine takes the request; a second try at a turn hears nothing new.
 
         Raises:
             ContextExceeded, QueueFull, EngineStopped: nothing has changed.
@@ -157,15 +159,16 @@ class Dialogue:
         ids = self._writer.own(self.persona, told, recalled, newest, request.prefill, notes)
         ticket = self._engine.submit(
             ids,
-            self._sampling([*(entry.line for entry in history), request.line]),
+            self._sampling([*(entry.line for entry in history), request.line], request.avoid),
             on_output=on_output,
             prefix=self._prefix,
             priority=self._settings.priorities.of(self.persona.kind),
             salt=self._salt(request.audience),
             shares=(f"player {request.line.who}", f"scene {self._stream}"),
         )
-        self._transcript.add(request.line)
-        self._tell_heard(request.line)
+        if not request.avoid:
+            self._transcript.add(request.line)
+            self._tell_heard(request.line)
         return ticket
 
     def commit(self, request: TurnRequest, text: str, heard: int, status: str, ts: int) -> None:
@@ -235,7 +238,7 @@ class Dialogue:
         """Examples to tell again before a line, as far as there is room."""
         writer, told = self._writer, list[Utterance]()
         for example in self._recall.best(text, self._settings.recalled_examples):
-            told += [writer.heard(STRANGER, example.player), writer.spoken(example.npc)]
+            told += [writer.heard(STRANGER, example.player), writer.spoken(example.reply)]
         return told if self._cost(told) <= room else []
 
     @property
@@ -306,7 +309,7 @@ class Dialogue:
         """Whether the NPC said it, by itself or because the game made it."""
         return line.kind != "player" and line.who == self.persona.id
 
-    def _sampling(self, told: list[Line]) -> SamplingParams:
+    def _sampling(self, told: list[Line], avoid: tuple[str, ...] = ()) -> SamplingParams:
         """How to answer after the lines that the prompt tells."""
         if self._engine.scripted:  # an exact stream is what a script is for
             return SamplingParams(max_tokens=self._max_tokens)
@@ -323,7 +326,7 @@ class Dialogue:
             repetition_penalty=settings.repetition_penalty,
             presence_penalty=settings.presence_penalty,
             frequency_penalty=settings.frequency_penalty,
-            bad_words=self._worn(replies),
+            bad_words=self._worn(replies) + avoid,
             stop=settings.stop + stops(names),
             sentence_after=settings.sentence_after,
         )

@@ -1,14 +1,16 @@
 """Who an NPC is: one YAML file, read and checked."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from npc.actions.offer import markup
 from npc.mood import Temper, read_temper
 from npc.priority import KINDS
 from npc.relations import Relation, read_stranger
 from npc.secrets import Secret, check_causes, read_secrets
+from scenes.actions import USUAL, Action, read_actions
 from scenes.document import Section, read_document
 from scenes.lore import MAX_TOKENS, LoreEntry, check_who, read_lore
 from scenes.pack import ScenePack
@@ -29,10 +31,21 @@ MAX_FACTION = 64
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """What a player may say, and how this NPC would answer: the best way to show a voice."""
+    """What a player may say, and how this NPC would answer: the best way to show a voice.
+
+    Attributes:
+        player, npc: the words.
+        does: the action that goes with them, as it stands in a reply; "" for none.
+    """
 
     player: str
     npc: str
+    does: str = ""
+
+    @property
+    def reply(self) -> str:
+        """The answer as the model would write it."""
+        return f"{self.npc} {self.does}" if self.does else self.npc
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +63,13 @@ class Persona:
         examples: lines it has never said but would.
         greetings: other first lines; each running scene takes one of all.
         factions: ids of the groups it belongs to, whose lore it knows.
+        actions: what it can do beside talking; most NPCs only talk.
         lore: what it alone knows, and not all the time.
         lore_tokens: most tokens of lore in one turn; 0 leaves it to the scene.
+        temper: how its mood behaves.
+        stranger: what it thinks of a player it has never met.
+        reactions: what moves its feelings, beside those of the scene.
+        secrets: what it tells some players, under conditions.
     """
 
     id: str
@@ -64,12 +82,13 @@ class Persona:
     examples: tuple[Example, ...] = ()
     greetings: tuple[str, ...] = ()
     factions: tuple[str, ...] = ()
-        temper: how its mood behaves.
-        stranger: what it thinks of a player it has never met.
-        reactions: what moves its feelings, beside those of the scene.
-        secrets: what it tells some players, under conditions.
+    actions: tuple[Action, ...] = ()
     lore: tuple[LoreEntry, ...] = ()
     lore_tokens: int = 0
+    temper: Temper = field(default_factory=Temper)
+    stranger: Relation = field(default_factory=Relation)
+    reactions: tuple[Reaction, ...] = ()
+    secrets: tuple[Secret, ...] = ()
 
     @property
     def quest_giver(self) -> bool:
@@ -83,10 +102,6 @@ def load_persona(file: Path) -> Persona:
     Raises:
         PackError: names file, line and field of the first mistake.
     """
-    temper: Temper = field(default_factory=Temper)
-    stranger: Relation = field(default_factory=Relation)
-    reactions: tuple[Reaction, ...] = ()
-    secrets: tuple[Secret, ...] = ()
     return _persona(read_document(file))
 
 
@@ -101,18 +116,21 @@ def read_personas(pack: ScenePack) -> Iterator[Persona]:
     npcs, factions = set[str](), set[str]()
     for file in pack.npcs:
         section = read_document(file)
-        persona = _persona(section)
+        persona = _persona(section, pack.actions)
         for what, mine in (("id", persona.id), ("name", persona.name)):
             if (what, mine.casefold()) in taken:
                 section.fail(what, f"{mine!r} is the {what} of another NPC of this scene")
             taken.add((what, mine.casefold()))
         npcs.add(persona.id)
         factions.update(persona.factions)
+        check_ids(section, pack.reactions, persona.reactions)
+        check_causes(section, persona.secrets, [*pack.reactions, *persona.reactions])
         yield persona
     check_who(pack.file, pack.lore, npcs, factions)
 
 
-def _persona(section: Section) -> Persona:
+def _persona(section: Section, known: Mapping[str, Action] = USUAL) -> Persona:
+    actions = read_actions(section, known)
     persona = Persona(
         id=section.id("id"),
         name=section.name("name", MAX_NAME),
@@ -121,15 +139,18 @@ def _persona(section: Section) -> Persona:
         voice=section.text("voice", MAX_VOICE),
         knows=tuple(fact for _, fact in section.texts("knows", MAX_FACTS, MAX_LINE)),
         greeting=section.text("greeting", MAX_GREETING, default=""),
-        check_ids(section, pack.reactions, persona.reactions)
-        check_causes(section, persona.secrets, [*pack.reactions, *persona.reactions])
-        examples=tuple(map(_example, section.sections("examples", MAX_EXAMPLES))),
+        examples=tuple(_example(e, actions) for e in section.sections("examples", MAX_EXAMPLES)),
         greetings=tuple(
             words for _, words in section.texts("greetings", MAX_GREETINGS, MAX_GREETING)
         ),
         factions=_factions(section),
+        actions=actions,
         lore=read_lore(section, of_one=True),
         lore_tokens=section.number("lore_tokens", 1, MAX_TOKENS, default=0),
+        temper=read_temper(section),
+        stranger=read_stranger(section),
+        reactions=read_reactions(section),
+        secrets=read_secrets(section),
     )
     if persona.greetings and not persona.greeting:
         section.fail("greetings", "are others beside greeting, which is missing")
@@ -137,18 +158,34 @@ def _persona(section: Section) -> Persona:
     return persona
 
 
-def _example(section: Section) -> Example:
-    example = Example(section.text("player", MAX_LINE), section.text("npc", MAX_LINE))
+def _example(section: Section, actions: tuple[Action, ...]) -> Example:
+    example = Example(
+        section.text("player", MAX_LINE), section.text("npc", MAX_LINE), _done(section, actions)
+    )
     section.finish()
     return example
 
 
+def _done(section: Section, actions: tuple[Action, ...]) -> str:
+    """The action of an example, `does: {trade: {item: rope, price: 6}}`, as a reply has it."""
+    does = section.data("does")
+    if does is None:
+        return ""
+    if not isinstance(does, dict) or len(does) != 1:
+        section.fail("does", "must be one action with its arguments, as in {emote: {gesture: nod}}")
+    ((name, args),) = does.items()
+    action = next((action for action in actions if action.name == name), None)
+    if action is None:
+        section.fail("does", f"{name!r} is none of this NPC's actions")
+    args = {} if args is None else args
+    if not isinstance(args, dict) or not set(args) <= {arg.name for arg in action.args}:
+        known = ", ".join(arg.name for arg in action.args) or "none"
+        section.fail("does", f"{name} has other arguments (known are {known})")
+    return markup(name, args)
+
+
 def _factions(section: Section) -> tuple[str, ...]:
     factions: dict[str, None] = {}
-        temper=read_temper(section),
-        stranger=read_stranger(section),
-        reactions=read_reactions(section),
-        secrets=read_secrets(section),
     for at, (line, faction) in enumerate(section.texts("factions", MAX_FACTIONS, MAX_FACTION)):
         section.check_id(f"factions[{at}]", faction, line)
         factions[faction] = None

@@ -23,6 +23,7 @@ from typing import Literal, Protocol
 
 from engine.chat import ChatFormat, Frame
 from engine.tokenizer import Tokenizer
+from npc.actions.offer import sketch
 from npc.persona import Persona
 from scenes.lore import LoreEntry
 from scenes.pack import ScenePack
@@ -104,6 +105,9 @@ class PromptWriter:
         knows = [*persona.knows, *_lasting([*told, *persona.lore])]
         if knows:
             text += f"\n\n{name} knows:" + "".join(f"\n- {fact}" for fact in knows)
+        if persona.actions:
+            text += f"\n\n{name} can also act, in brackets after the words:"
+            text += "".join(f"\n- {sketch(action)}" for action in persona.actions)
         ids = self._tokenizer.encode(text)
         if self._chat.system:
             ids += self._chat.system.close
@@ -112,7 +116,7 @@ class PromptWriter:
         examples: list[Utterance] = []
         for example in persona.examples:
             examples.append(self.heard(STRANGER, example.player))
-            examples.append(self.spoken(example.npc))
+            examples.append(self.spoken(example.reply))
         return ids + self._turns(examples, opened=self._chat.system is None)
 
     def own(

@@ -1,13 +1,14 @@
 """A scene pack: a folder with a `scene.yaml` (what is true in one place) and its people."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from scenes.actions import USUAL, Action, read_actions
 from scenes.document import PackError, Scalar, Section, read_document
 from scenes.lore import MAX_TOKENS, LoreEntry, read_lore
-
 from scenes.reactions import Reaction, read_reactions
+
 __all__ = ["PackError", "ScenePack", "load_pack"]
 
 #: Characters. About four make a token, and the whole text is read by the model for every scene.
@@ -18,6 +19,8 @@ MAX_META_TEXT = 200
 MAX_EVENTS = 64
 MAX_NPCS = 256
 MAX_LORE_FILES = 64
+MAX_CONTEXT = 128
+MAX_QUESTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +36,34 @@ class ScenePack:
         allows_instances: whether players may open copies of their own.
         events: world events a player's game may raise.
         npcs: persona files, in order.
+        actions: what its people can be able to do, by name: the usual things and its own.
+        context: what a player's game may tell of the player (`context.set`), by key.
+        quests: quest files, in order.
         lore: what there is to know beside the text, of the scene file and of its lore files.
         lore_tokens: most tokens of lore in one turn; 0 leaves it to the server's settings.
+        reactions: what moves the feelings of everybody here.
     """
 
     folder: Path
     id: str
     title: str
     text: str
-        reactions: what moves the feelings of everybody here.
     meta: Mapping[str, Scalar]
     allows_instances: bool
     events: frozenset[str]
     npcs: tuple[Path, ...]
     lore: tuple[LoreEntry, ...] = ()
     lore_tokens: int = 0
+    actions: Mapping[str, Action] = field(default_factory=lambda: USUAL)
+    context: frozenset[str] = frozenset()
+    quests: tuple[Path, ...] = ()
+    reactions: tuple[Reaction, ...] = ()
 
     @property
     def file(self) -> Path:
         """The scene file itself."""
         return self.folder / "scene.yaml"
 
-    reactions: tuple[Reaction, ...] = ()
 
 def load_pack(folder: Path) -> ScenePack:
     """Read and check the scene file of a pack.
@@ -70,23 +79,26 @@ def load_pack(folder: Path) -> ScenePack:
         text=scene.text("text", MAX_TEXT),
         meta=scene.scalars("meta", MAX_META, MAX_META_TEXT),
         allows_instances=scene.flag("instances", default=False),
-        events=_events(scene),
+        events=_names(scene, "events", MAX_EVENTS),
         npcs=_npcs(scene, folder),
         lore=_lore(scene, folder),
         lore_tokens=scene.number("lore_tokens", 1, MAX_TOKENS, default=0),
+        actions={**USUAL, **{action.name: action for action in read_actions(scene)}},
+        context=_names(scene, "context", MAX_CONTEXT),
+        quests=_files(scene, folder, "quests", MAX_QUESTS),
+        reactions=read_reactions(scene),
     )
     scene.finish()
     return pack
 
 
-def _events(scene: Section) -> frozenset[str]:
-        reactions=read_reactions(scene),
+def _names(scene: Section, what: str, most: int) -> frozenset[str]:
     names: set[str] = set()
-    for at, (line, name) in enumerate(scene.texts("events", MAX_EVENTS, MAX_TITLE)):
-        field = f"events[{at}]"
-        scene.check_id(field, name, line)
+    for at, (line, name) in enumerate(scene.texts(what, most, MAX_TITLE)):
+        item = f"{what}[{at}]"
+        scene.check_id(item, name, line)
         if name in names:
-            scene.fail(field, f"{name!r} is listed twice", line)
+            scene.fail(item, f"{name!r} is listed twice", line)
         names.add(name)
     return frozenset(names)
 
@@ -110,11 +122,11 @@ def _lore(scene: Section, folder: Path) -> tuple[LoreEntry, ...]:
     return tuple(entries.values())
 
 
-def _files(scene: Section, folder: Path, field: str, most: int) -> tuple[Path, ...]:
+def _files(scene: Section, folder: Path, what: str, most: int) -> tuple[Path, ...]:
     root = folder.resolve()
     files: dict[Path, None] = {}
-    for at, (line, name) in enumerate(scene.texts(field, most, MAX_META_TEXT)):
-        item, path = f"{field}[{at}]", folder / name
+    for at, (line, name) in enumerate(scene.texts(what, most, MAX_META_TEXT)):
+        item, path = f"{what}[{at}]", folder / name
         # A pack may come from a stranger: it must not make us read other files of this machine.
         if not path.resolve().is_relative_to(root):
             scene.fail(item, f"{name!r} leads out of the pack's folder", line)

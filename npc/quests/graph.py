@@ -1,0 +1,183 @@
+"""A quest as a drawing: as SVG for a page, and as text for programs that draw.
+
+The drawing is laid out in rows: a stage stands one row below the nearest stage that leads to it.
+Ways back and ways within a row are arcs at the right.
+"""
+
+from collections.abc import Iterator
+from html import escape
+
+from npc.quests.quest import Quest, Stage, Step
+from scenes.conditions import Condition
+
+_WIDTH, _HEIGHT, _ACROSS, _DOWN, _MARGIN = 210, 52, 40, 76, 24
+_ARC = 90
+_LETTERS, _JOURNAL = 30, 34
+_STYLE = (
+    "text{font:12px system-ui,sans-serif;fill:#24292f}"
+    ".id{font-weight:600}.way{font-size:11px;fill:#57606a}"
+    "rect{fill:#f6f8fa;stroke:#57606a;rx:8px}rect.end{fill:#dafbe1;stroke:#1a7f37}"
+    "rect.now{stroke:#0969da;stroke-width:3px}"
+    "path{fill:none;stroke:#57606a}path.time{stroke-dasharray:4 3}"
+)
+_ARROW = (
+    '<marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" '
+    'orient="auto"><path d="M0 0 8 4 0 8z" style="fill:#57606a;stroke:none"/></marker>'
+)
+
+
+def graph_svg(quest: Quest, now: str = "") -> str:
+    """The quest as one `<svg>` element, which needs nothing from outside.
+
+    Args:
+        now: id of the stage to mark; "" for none.
+    """
+    rows = _rows(quest)
+    widest = max(map(len, rows))
+    width = 2 * _MARGIN + widest * _WIDTH + (widest - 1) * _ACROSS + _ARC
+    height = 2 * _MARGIN + len(rows) * _HEIGHT + (len(rows) - 1) * _DOWN
+    places = {
+        stage: (_left(at, len(row), widest), _MARGIN + depth * (_HEIGHT + _DOWN))
+        for depth, row in enumerate(rows)
+        for at, stage in enumerate(row)
+    }
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" role="img">',
+        f"<title>{escape(quest.title)}</title><style>{_STYLE}</style><defs>{_ARROW}</defs>",
+    ]
+    for stage in quest.stages.values():
+        ways = list(_ways(stage))
+        for number, (target, label, timed) in enumerate(ways):
+            parts.append(_edge(places[stage.id], places[target], label, timed, number, len(ways)))
+    parts += [_box(stage, *places[stage.id], now) for stage in quest.stages.values()]
+    return "".join([*parts, "</svg>"])
+
+
+def mermaid(quest: Quest) -> str:
+    """The quest as a Mermaid state diagram."""
+    number = {stage: f"s{at}" for at, stage in enumerate(quest.stages)}
+    lines = ["stateDiagram-v2", f"  [*] --> {number[quest.start]}"]
+    lines += [f'  state "{_plain(stage)}" as {number[stage]}' for stage in quest.stages]
+    for stage in quest.stages.values():
+        for target, label, _ in _ways(stage):
+            lines.append(f"  {number[stage.id]} --> {number[target]} : {_plain(label)}")
+        if stage.ending:
+            lines.append(f"  {number[stage.id]} --> [*] : {_plain(stage.ending)}")
+    return "\n".join(lines) + "\n"
+
+
+def dot(quest: Quest) -> str:
+    """The quest in Graphviz' language."""
+    lines = [f'digraph "{_plain(quest.id)}" {{', "  node [shape=box, style=rounded];"]
+    for stage in quest.stages.values():
+        shape = ", peripheries=2" if stage.ending else ""
+        lines.append(f'  "{_plain(stage.id)}" [label="{_plain(_name(stage))}"{shape}];')
+        for target, label, timed in _ways(stage):
+            style = ", style=dashed" if timed else ""
+            lines.append(
+                f'  "{_plain(stage.id)}" -> "{_plain(target)}" [label="{_plain(label)}"{style}];'
+            )
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _rows(quest: Quest) -> list[list[str]]:
+    """Ids of the stages by their distance from the first one."""
+    rows, found = [[quest.start]], {quest.start}
+    while True:
+        row: dict[str, None] = {}
+        for stage in rows[-1]:
+            row.update((to, None) for to in quest.stages[stage].leads_to() if to not in found)
+        if not row:
+            return rows
+        found.update(row)
+        rows.append(list(row))
+
+
+def _left(at: int, count: int, widest: int) -> int:
+    room = (widest - count) * (_WIDTH + _ACROSS) // 2
+    return _MARGIN + room + at * (_WIDTH + _ACROSS)
+
+
+def _ways(stage: Stage) -> Iterator[tuple[str, str, bool]]:
+    """Where a stage leads, why, and whether by time."""
+    for step in stage.steps:
+        yield step.to, _reason(step), False
+    if stage.after_s:
+        yield stage.late, f"after {stage.after_s} s", True
+
+
+def _reason(step: Step) -> str:
+    words = []
+    if step.on is not None:
+        by = f" by {step.on.npc}" if step.on.npc else ""
+        words.append(f"{step.on.name}{by}{'' if step.on.ok else ' refused'}")
+        words += [f"{key} {_one_of(values)}" for key, values in step.on.fields]
+    return ", ".join([*words, *map(_told, step.when)])
+
+
+def _told(condition: Condition) -> str:
+    if condition.about not in ("items", "relation"):
+        return f"{condition.name} {_one_of(condition.values)}"
+    if len(condition.values) == 1:
+        return f"{condition.name} ≥ {condition.values[0]}"
+    return f"{condition.values[0]} ≤ {condition.name} ≤ {condition.values[1]}"
+
+
+def _one_of(values: tuple[object, ...]) -> str:
+    return "= " + " or ".join(
+        str(value).lower() if value in (True, False) else str(value) for value in values
+    )
+
+
+def _name(stage: Stage) -> str:
+    return f"{stage.id} ({stage.ending})" if stage.ending else stage.id
+
+
+def _box(stage: Stage, x: int, y: int, now: str) -> str:
+    kind = " ".join(
+        word for word, holds in (("end", stage.ending), ("now", stage.id == now)) if holds
+    )
+    middle = x + _WIDTH // 2
+    return (
+        f'<rect class="{kind}" x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}"/>'
+        + _text("id", middle, y + 22, _name(stage), _LETTERS)
+        + _text("way", middle, y + 40, stage.journal, _JOURNAL)
+    )
+
+
+def _edge(
+    start: tuple[int, int], end: tuple[int, int], label: str, timed: bool, number: int, of: int
+) -> str:
+    kind = "time" if timed else ""
+    # Ways leave a box side by side, so that two to one stage can be told apart.
+    x1 = start[0] + _WIDTH * (number + 1) // (of + 1)
+    x2 = end[0] + _WIDTH // 2
+    if end[1] > start[1]:
+        y1, y2 = start[1] + _HEIGHT, end[1]
+        bend = (y2 - y1) // 2
+        path = f"M{x1} {y1}C{x1} {y1 + bend} {x2} {y2 - bend} {x2} {y2}"
+        # Higher for one, lower for the next: labels of neighbours would cover each other.
+        x, y = (x1 + x2) // 2, y1 + 22 + 16 * (number % 3)
+    else:
+        x1, y1 = start[0] + _WIDTH, start[1] + _HEIGHT // 2
+        x2, y2 = end[0] + _WIDTH, end[1] + _HEIGHT // 2
+        out = max(x1, x2) + _ARC * 2 // 3
+        path = f"M{x1} {y1}C{out} {y1} {out} {y2} {x2} {y2}"
+        x, y = max(x1, x2) + _ARC // 3, (y1 + y2) // 2
+    return f'<path class="{kind}" d="{path}" marker-end="url(#tip)"/>' + _text(
+        "way", x, y, label, 40
+    )
+
+
+def _text(kind: str, x: int, y: int, text: str, most: int) -> str:
+    if not text:
+        return ""
+    shown = text if len(text) <= most else text[: most - 1] + "…"
+    hint = "" if shown == text else f"<title>{escape(text)}</title>"
+    return f'<text class="{kind}" x="{x}" y="{y}" text-anchor="middle">{hint}{escape(shown)}</text>'
+
+
+def _plain(text: str) -> str:
+    """Text that means nothing to the languages above."""
+    return "".join(c if c.isalnum() or c in " ._-=≥≤,()" else " " for c in text).strip() or "_"
