@@ -13,13 +13,14 @@ from engine.api import Ticket
 from engine.errors import ContextExceeded, EngineError, NoRoom, QueueFull
 from engine.outputs import RequestOutput, Usage
 from gameserver.answer import Answer, Cue, Ending, Spoken, bill, natural_ending
-from gameserver.messages import Activity, NpcState, TurnEnd, TurnError, TurnStart
+from gameserver.messages import Activity, Emotion, NpcState, TurnEnd, TurnError, TurnStart
 from gameserver.protocol import Code, Refusal, encoded_size, new_id, now_ms
 from gameserver.settings import Settings
 from gameserver.streams import Latest, Stream
 from gameserver.tally import Tally
 from gameserver.turn import Turn
 from npc.dialogue import Dialogue, TurnRequest
+from npc.mood import FAINT
 
 if TYPE_CHECKING:
     from gameserver.session import Session
@@ -38,6 +39,7 @@ class Floor:
 
     Attributes:
         answer: the turn being spoken.
+        mood: the NPC's, as it shows.
         state: the NPC's `npc.state`.
         gone: whether a new version of the scene has no such NPC: it ends its turn, and every line
             that waits for it gets a turn that fails.
@@ -66,6 +68,7 @@ class Floor:
         self._tally = tally
         self._cancel = cancel
         self._on_prompt = on_prompt
+        self.mood = dialogue.persona.temper.resting
         self._attention: str | None = None
         self._queue: deque[Cue] = deque()
         self._orphaned: asyncio.TimerHandle | None = None
@@ -306,6 +309,7 @@ class Floor:
             (),
             charges,
             ending.err,
+            self._emotion(),
         )
         try:  # remembered before anybody can answer it
             self.dialogue.commit(
@@ -330,13 +334,24 @@ class Floor:
             self._tally.measure("turn_ms", charges.total_ms)
         self.answer = None
 
+    def look(self) -> None:
+        """Show the mood as it is by now: it dies away by itself. Call about once a second, and when
+        something has happened.
+        """
+        self._show(self.activity, self._attention)
+
     def _show(self, activity: Activity, attention: str | None) -> None:
-        if not self.gone and (activity, attention) != (self.activity, self._attention):
-            self.activity, self._attention = activity, attention
+        shown = activity, self.dialogue.feelings.mood.at(now_ms()).name, attention
+        if not self.gone and shown != (self.activity, self.mood, self._attention):
+            self.activity, self.mood, self._attention = shown
             self.state.changed()
 
     def _describe(self, rev: int) -> NpcState:
-        return NpcState(self.npc, rev, self.activity, "neutral", self._attention)
+        return NpcState(self.npc, rev, self.activity, self.mood, self._attention)
+
+    def _emotion(self) -> Emotion | None:
+        felt = self.dialogue.feelings.mood.at(now_ms())
+        return Emotion(felt.name, round(felt.level, 2)) if felt.level >= FAINT else None
 
 
 def refusal_of(error: EngineError) -> Refusal:

@@ -81,13 +81,14 @@ class PlayerView(msgspec.Struct, frozen=True):
 
 
 class NpcView(msgspec.Struct, frozen=True):
-    """An NPC of a scene."""
+    """An NPC of a scene; `activity` and `mood` as in `npc.state`."""
 
     id: str
     name: str
     role: str
     quest_giver: bool
     activity: Activity
+    mood: str
 
 
 class TurnSync(msgspec.Struct, frozen=True):
@@ -186,8 +187,17 @@ class TurnError(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_ms: int | None = None
 
 
+class Emotion(msgspec.Struct, frozen=True):
+    """How an NPC feels: a mood, and how strongly, from 0 to 1."""
+
+    name: str
+    intensity: float
+
+
 class TurnEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`npc.turn.end`: how a turn ended and all of its text; `kept` chunks of it are remembered."""
+    """`npc.turn.end`: how a turn ended and all of its text; `kept` chunks of it are remembered.
+    `emotion` is left out while the NPC is in its resting mood.
+    """
 
     turn: str
     npc: str
@@ -199,6 +209,7 @@ class TurnEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     actions: tuple[()]
     usage: TurnUsage
     err: TurnError | None = None
+    emotion: Emotion | None = None
 
 
 class NpcState(msgspec.Struct, frozen=True):
@@ -209,6 +220,18 @@ class NpcState(msgspec.Struct, frozen=True):
     activity: Activity
     mood: str
     attention: str | None
+
+
+class NpcRelation(msgspec.Struct, frozen=True):
+    """`npc.relation`, on `me`: what an NPC of a scene thinks of this player now: trust and
+    affection from -100 to 100, fear from 0 to 100.
+    """
+
+    scene: str
+    npc: str
+    trust: int
+    affection: int
+    fear: int
 
 
 class WorldEvent(msgspec.Struct, frozen=True):

@@ -1,16 +1,23 @@
-"""What a whole scene heard, for those of its NPCs who have not been needed yet."""
+"""What a whole scene has heard and seen, for those of its NPCs who have not been needed yet.
+
+A scene may have many NPCs that nobody speaks to; none of them exists before somebody does. They
+have heard and seen what happened all the same.
+"""
 
 from collections import deque
+from collections.abc import Callable
 
+from gameserver.protocol import now_ms
 from npc.dialogue import Dialogue, Line
+from npc.feelings import Feelings
+from scenes.reactions import Happening
+
+#: Happenings that are kept for NPCs to come; each may be as large as an event's data.
+_NEWS = 64
 
 
 class Overheard:
-    """Lines that the game spoke to everybody.
-
-    A scene may have many NPCs that nobody speaks to; none of them exists before somebody does. They
-    have heard what was said all the same.
-    """
+    """Lines that the game spoke to everybody."""
 
     def __init__(self, most: int) -> None:
         """Keeps so many lines, as many as one NPC would remember."""
@@ -24,3 +31,27 @@ class Overheard:
         """Let an NPC know all of it."""
         for line in self._lines:
             dialogue.hear(line)
+
+
+class Witnessed:
+    """What happened lately that NPCs may feel something about."""
+
+    def __init__(self) -> None:
+        self._news: deque[Callable[[Feelings], None]] = deque(maxlen=_NEWS)
+
+    def see(
+        self, what: Happening, player: str | None, *, private: bool
+    ) -> Callable[[Feelings], None]:
+        """Take something in; the answer lets one NPC know of it. See `Feelings.happened`."""
+        now = now_ms()
+
+        def tell(feelings: Feelings) -> None:
+            feelings.happened(what, player, now, private=private)
+
+        self._news.append(tell)
+        return tell
+
+    def tell(self, feelings: Feelings) -> None:
+        """Let an NPC know all of it."""
+        for tell in self._news:
+            tell(feelings)

@@ -28,6 +28,7 @@ from gameserver.messages import (
     Change,
     Gap,
     History,
+    NpcRelation,
     PlayerSaid,
     Presence,
     PresenceChange,
@@ -36,7 +37,7 @@ from gameserver.messages import (
     SayAccepted,
     WorldEvent,
 )
-from gameserver.overheard import Overheard
+from gameserver.overheard import Overheard, Witnessed
 from gameserver.protocol import Code, Encoded, Refusal, new_id, now_ms
 from gameserver.scene_view import view_scene
 from gameserver.settings import Settings
@@ -48,6 +49,7 @@ from npc.cast import OpenScene
 from npc.dialogue import Line
 from npc.director import choose
 from npc.roster import Npc
+from scenes.reactions import Happening
 
 if TYPE_CHECKING:
     from gameserver.session import Session
@@ -86,6 +88,7 @@ class SceneActor:
             on_prompt=on_prompt,
         )
         self._overheard = Overheard(settings.replies.transcript_lines)
+        self._witnessed = Witnessed()
         self._meta = Latest("scene.meta", self.stream, self._describe)
         self.empty_since: float | None = time.monotonic()
         self._limits = settings.limits
@@ -107,6 +110,7 @@ class SceneActor:
                 raise Refusal(Code.BUSY, "this scene is full", retry_ms=5000)
             self._members[session] = command.role or "player"
             self.empty_since = None
+            self.look()
             self._announce_presence(session, self._members[session])
             self._attend()
             interest = frozenset(command.interest) if command.interest else None
@@ -265,13 +269,43 @@ class SceneActor:
         if actual > limit:
             raise Refusal(Code.TOO_LARGE, "data is too large", limit=limit, actual=actual)
         body = WorldEvent(event.name, event.data, "player", state=False)
-        if event.scope == "player":
+        private = event.scope == "player"
+        if private:
             session.private.append("world.event", body)
         elif event.scope in (None, "", "scene", "npc"):
             # What happens to an NPC happens in front of everybody.
             self.stream.append("world.event", body)
         else:
             raise Refusal(Code.FORBIDDEN, f"there is no scope {event.scope!r} for events")
+        details = event.data if isinstance(event.data, dict) else {}
+        what = Happening("event", event.name, details)
+        self.happened(what, session.player, private=private)
+
+    def happened(self, what: Happening, player: str | None, *, private: bool = False) -> None:
+        """Let all NPCs feel what they feel about something.
+
+        Args:
+            player: who caused it; None for the world.
+            private: only this player could see it.
+        """
+        news = self._witnessed.see(what, player, private=private)
+        for floor in self.floors.values():
+            news(floor.dialogue.feelings)
+        self.look()
+
+    def look(self) -> None:
+        """Show what NPCs feel by now, and tell players who mean something else to one than before.
+        Call about once a second.
+        """
+        for floor in self.floors.values():
+            floor.look()
+            feelings = floor.dialogue.feelings
+            for player in feelings.take_moved():
+                now = feelings.relations.of(player)
+                body = NpcRelation(self.stream.id, floor.npc, now.trust, now.affection, now.fear)
+                for member in self._members:
+                    if member.player == player:
+                        member.private.append("npc.relation", body)
 
     def history(self, session: "Session", command: HistoryGet) -> History:
         """A page of what was said to one NPC, or to all of them."""
@@ -310,6 +344,7 @@ class SceneActor:
             except EngineError as error:
                 raise refusal_of(error) from error
             self._overheard.tell(dialogue)
+            self._witnessed.tell(dialogue.feelings)
             self.floors[npc] = self._new_floor(dialogue)
         return self.floors[npc]
 

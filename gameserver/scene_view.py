@@ -49,7 +49,7 @@ def view_scene(
         view = PlayerView(member.player, member.name, states[member.player], role)
         players.setdefault(member.player, view)
     npcs = [
-        NpcView(npc.id, npc.name, npc.role, npc.quest_giver, _activity(floors.get(npc.id)))
+        NpcView(npc.id, npc.name, npc.role, npc.quest_giver, *_shown(floors.get(npc.id), npc.mood))
         for npc in pack.npcs.values()
     ]
     turns: list[TurnSync] = []
@@ -68,5 +68,5 @@ def view_scene(
     return encode(t, scene, st=stream.id, s=outbox.position(stream), ep=stream.ep, re=re)
 
 
-def _activity(floor: Floor | None) -> Activity:
-    return "idle" if floor is None else floor.activity
+def _shown(floor: Floor | None, resting: str) -> tuple[Activity, str]:
+    return ("idle", resting) if floor is None else (floor.activity, floor.mood)

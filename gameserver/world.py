@@ -101,10 +101,12 @@ class World:
 
     def forget_idle(self) -> None:
         """Drop instances that have been empty for long, and NPCs that are no longer part of a
-        scene. Call now and then.
+        scene, and let moods die away. Call about once a second.
         """
         for actor in self.actors.values():
             actor.forget_gone()
+            if actor.members:
+                actor.look()
         deadline = time.monotonic() - self._settings.flow.scene_idle_s
         for since, stream_id in self._empty_instances():
             if since < deadline:

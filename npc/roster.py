@@ -1,5 +1,6 @@
 """Everybody in a scene, in little memory: who they are to others is at hand, the rest is packed."""
 
+import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ class Npc:
 
     Attributes:
         id, name, kind, role: as in `Persona`.
+        mood: the one it rests in.
         greets: whether it has a greeting.
         packed: the persona; most NPCs of a large world are never spoken to.
     """
@@ -27,6 +29,7 @@ class Npc:
     name: str
     kind: str
     role: str
+    mood: str
     greets: bool
     packed: bytes
 
@@ -81,6 +84,7 @@ def _packed(persona: Persona) -> Npc:
         persona.name,
         persona.kind,
         persona.role,
+        sys.intern(persona.temper.resting),
         bool(persona.greeting),
         zlib.compress(_encoder.encode(persona)),
     )
