@@ -158,13 +158,14 @@ class DeviceRunner:
     def launch(self, plan: StepPlan) -> Pending | HostDrawn:
         """Start a step; it may feed tokens (given as negative ids) that are still being drawn."""
         copy_in_order(self._cache, plan.copies)
-        drawing = [s.owner for s in plan.sequences if s.sample and isinstance(s.owner, Request)]
+        drawing = [s.owner for s in plan.shares if s.sample and isinstance(s.owner, Request)]
+        drawing += plan.replies
         try:
             logits = self._logits(plan, drawing)
         except BaseException:
             self._standing, self._last_drawn = [], {}
             raise
-        by_host = [n for n, request in enumerate(drawing) if self._drawing.by_host(request)]
+        by_host = [n for n, r in enumerate(drawing) if not r.plain and self._drawing.by_host(r)]
         self._last_drawn = {request: number for number, request in enumerate(drawing)}
         if not by_host:
             return self._fetch(len(drawing))
@@ -198,11 +199,13 @@ class DeviceRunner:
 
     def _logits(self, plan: StepPlan, drawing: list[Request]) -> torch.Tensor:
         """Compute a step in the way that suits it; logits of those who draw come first."""
+        if not plan.shares and drawing == self._standing:
+            return self._speak(plan, drawing)  # nobody came or went: there is nothing to write out
         sequences = plan.sequences
         if self._eager or any(len(share.segments) > _DEPTH for share in sequences):
             return self._compute(plan, drawing)
         if len(drawing) == plan.rows and all(request.speaking for request in drawing):
-            return self._speak(sequences, drawing)
+            return self._speak(plan, drawing)
         if plan.rows > self._mixed_rows[-1] or wanted_states(sequences):
             return self._compute(plan, drawing)
         size = self._mixed(plan.rows)
@@ -235,14 +238,14 @@ class DeviceRunner:
 
     # -- captured ----------------------------------------------------------------------------------
 
-    def _speak(self, sequences: Sequence[SequenceStep], drawing: list[Request]) -> torch.Tensor:
+    def _speak(self, plan: StepPlan, drawing: list[Request]) -> torch.Tensor:
         """A step in which everybody speaks. If all of them did in the step before, the tables that
         stand on the device are right: each sample has moved its row on by one.
         """
         size = _speaking(len(drawing))
         graph = self._graph(size)
         if drawing != self._standing:
-            arrays = self._arrange(sequences, drawing, size)
+            arrays = self._arrange(plan.sequences, drawing, size)
             assert self._tables.fits(arrays), "replies longer than max_length"
             self._tables.upload(arrays.sections)
             self._standing = drawing
