@@ -38,6 +38,7 @@ def load(
         progress=progress,
         threads=config.threads,
         device=config.device,
+        quantization=config.quantization,
         max_len=config.max_model_len,
         on_shape=partial(footprint.check, config=config),
     )

@@ -4,6 +4,9 @@ from typing import Literal
 
 import msgspec
 
+#: See `EngineConfig.quantization`.
+Quantization = Literal["fp8"]
+
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sizes and policies of one engine. All are settings of the `engine:` section of the config
@@ -16,6 +19,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     #: "fast" multiplies 8-bit integers where the processor can (on a GPU it is "bf16"); "int4"
     #: keeps weights in 4 bits, which is quickest while only one or two speak, and on a CPU only.
     numerics: Literal["exact", "bf16", "fast", "int4"] = "fast"
+    #: "fp8" keeps weights in 8-bit floating point, on a GPU only: half the memory, two thirds of
+    #: the time, nearly the same answers. None keeps them as `numerics` says.
+    quantization: Quantization | None = None
     #: Tokens per KV block. 16 wastes at most 15 slots per prefix node and keeps block tables short.
     #: What is compiled for the processor (all but "exact") takes multiples of 16.
     block_size: int = 16

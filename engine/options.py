@@ -35,7 +35,7 @@ class EngineOptions:
         swap_space: GiB of host memory for KV of parked replies; on a GPU only.
         kv_cache_dtype: keys and values have the model's own type; only "auto".
         tensor_parallel_size: not built; only 1.
-        quantization: not chosen; weights are read in the types their file has.
+        quantization: "fp8" keeps weights in 8 bits, on a GPU only.
         enable_chunked_prefill, enable_prefix_caching: always on; only True.
     """
 
@@ -91,11 +91,11 @@ class EngineOptions:
             _refuse("kv_cache_dtype", self.kv_cache_dtype, "KV has the model's type; only 'auto'")
         if self.tensor_parallel_size not in (None, 1):
             _refuse("tensor_parallel_size", self.tensor_parallel_size, "a model runs on one device")
-        if self.quantization is not None:
+        if self.quantization not in (None, "fp8"):
             _refuse(
                 "quantization",
                 self.quantization,
-                "weights are read in the types their file has: leave this out, and name a file",
+                "known is 'fp8'; weights of a file are read in the types they have",
             )
         for name in ("enable_chunked_prefill", "enable_prefix_caching"):
             if getattr(self, name) not in (None, True):

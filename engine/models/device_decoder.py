@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
+from engine.config import Quantization
 from engine.device.tables import StepSize, StepTables
 from engine.errors import ModelError
 from engine.kv.cache import KVCache
 from engine.models.config import ModelConfig
 from engine.plan import StatesSink
 from engine.weights.checkpoint import sized
+from kernels.gpu import fp8
+from kernels.gpu.fp8 import Fp8
 from kernels.gpu.layers import add_rms_norm, embed, rms_norm, rope_store, silu_gate
+from kernels.gpu.linear import MOST_ROWS, gated_linear, linear
 from kernels.gpu.tree_attention import TreeAttention
 from kernels.reference import rope_tables
 
@@ -35,6 +39,8 @@ _KNOWN = {
     "score_cap",
     "logit_cap",
 }
+#: The first compute capability with 8-bit floating point products.
+_FP8_CAPABILITY = (8, 9)
 #: Tensors by their name in a checkpoint and their shape.
 Source = Callable[[str, tuple[int, ...]], torch.Tensor | None]
 
@@ -44,14 +50,14 @@ class _Layer:
     """Weights of one layer. Q, K and V are one product, gate and up another."""
 
     attention_norm: torch.Tensor
-    qkv: torch.Tensor
+    qkv: torch.Tensor | Fp8
     qkv_bias: torch.Tensor | None
     head_norms: tuple[torch.Tensor, torch.Tensor] | None
-    output: torch.Tensor
+    output: torch.Tensor | Fp8
     output_bias: torch.Tensor | None
     ffn_norm: torch.Tensor
-    gate_up: torch.Tensor
-    down: torch.Tensor
+    gate_up: torch.Tensor | Fp8
+    down: torch.Tensor | Fp8
 
 
 class DeviceDecoder:
@@ -67,13 +73,24 @@ class DeviceDecoder:
     """
 
     def __init__(
-        self, config: ModelConfig, source: Source, dtype: torch.dtype, device: torch.device
+        self,
+        config: ModelConfig,
+        source: Source,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        quantization: Quantization | None = None,
     ) -> None:
         """Read all weights from `source`, which returns None for tensors a model need not have.
 
+        Args:
+            quantization: keep the weights of layers in so many bits.
+
         Raises:
-            ModelError: the shape is one for which there are no kernels.
+            ModelError: the shape or the device is one for which there are no kernels.
         """
+        if quantization == "fp8":
+            _check_fp8(config, device)
         unknown = [name for name in config.extras() if name not in _KNOWN]
         if 2 * len(config.rope_frequencies) < config.head_dim:
             unknown.append("heads that rotate in part")
@@ -85,6 +102,7 @@ class DeviceDecoder:
         self.kv_dtype = dtype
         self.device = device
         self._source = source
+        self._quantization = quantization
         self._embedding = self._tensor(
             "model.embed_tokens.weight", config.vocab_size, config.hidden
         )
@@ -107,6 +125,8 @@ class DeviceDecoder:
         dtype: torch.dtype,
         device: torch.device,
         progress: "Progress | None" = None,
+        *,
+        quantization: Quantization | None = None,
     ) -> "DeviceDecoder":
         """Read a checkpoint's weights tensor by tensor.
 
@@ -125,11 +145,17 @@ class DeviceDecoder:
                 progress("weights", done, checkpoint.config.layers)
             return tensor.to(device, dtype)
 
-        return cls(checkpoint.config, source, dtype, device)
+        return cls(checkpoint.config, source, dtype, device, quantization=quantization)
 
     @classmethod
     def random(
-        cls, config: ModelConfig, dtype: torch.dtype, device: torch.device, seed: int = 0
+        cls,
+        config: ModelConfig,
+        dtype: torch.dtype,
+        device: torch.device,
+        seed: int = 0,
+        *,
+        quantization: Quantization | None = None,
     ) -> "DeviceDecoder":
         """A model of this shape with random weights and no biases, made on the device."""
         generator = torch.Generator(device).manual_seed(seed)
@@ -142,7 +168,7 @@ class DeviceDecoder:
             tensor = torch.empty(shape, dtype=dtype, device=device)
             return tensor.normal_(0, _RANDOM_SCALE, generator=generator)
 
-        return cls(config, source, dtype, device)
+        return cls(config, source, dtype, device, quantization=quantization)
 
     def forward(
         self,
@@ -184,7 +210,7 @@ class DeviceDecoder:
             keys, values = cache.keys[number], cache.values[number]
             window = config.window(number)
             q = rope_store(
-                F.linear(normed, layer.qkv, layer.qkv_bias),
+                _product(normed, layer.qkv, layer.qkv_bias),
                 self._local_rotation if window else self._rotation,
                 positions,
                 tables.section("piece_start", rows),
@@ -198,9 +224,9 @@ class DeviceDecoder:
                 eps=eps,
             )
             attention[window](q, keys, values, work, *partials, attended, side=side)
-            mixed = F.linear(attended.view(rows, -1), layer.output, layer.output_bias)
+            mixed = _product(attended.view(rows, -1), layer.output, layer.output_bias)
             normed = add_rms_norm(mixed, residual, layer.ffn_norm, eps)
-            mixed = F.linear(silu_gate(F.linear(normed, layer.gate_up)), layer.down)
+            mixed = _feed_forward(normed, layer)
             normed = add_rms_norm(mixed, residual, following[number], eps)
         for start, end, take in states:
             take(normed[start:end])
@@ -209,7 +235,8 @@ class DeviceDecoder:
         if not size.aligned:
             wanted = tables.section("sample_rows", samples).clamp(min=0)
             normed = normed.index_select(0, wanted)
-        logits = F.linear(normed, self._head)
+        few = samples <= MOST_ROWS
+        logits = linear(normed, self._head) if few else F.linear(normed, self._head)
         if config.logit_cap:
             logits = config.logit_cap * torch.tanh(logits / config.logit_cap)
         return logits
@@ -238,30 +265,75 @@ class DeviceDecoder:
         q_norm, k_norm = norms
         return _Layer(
             attention_norm=self._tensor(f"{prefix}.input_layernorm.weight", config.hidden),
-            qkv=torch.cat(
-                [
+            qkv=self._kept(
+                *(
                     self._tensor(f"{prefix}.self_attn.{side}_proj.weight", size, config.hidden)
                     for side, size in sizes.items()
-                ]
+                )
             ),
             qkv_bias=torch.cat([b for b in biases if b is not None])
             if any(b is not None for b in biases)
             else None,
             head_norms=(q_norm, k_norm) if q_norm is not None and k_norm is not None else None,
-            output=self._tensor(f"{prefix}.self_attn.o_proj.weight", config.hidden, inner),
+            output=self._kept(
+                self._tensor(f"{prefix}.self_attn.o_proj.weight", config.hidden, inner)
+            ),
             output_bias=self._source(f"{prefix}.self_attn.o_proj.bias", (config.hidden,)),
             ffn_norm=self._tensor(f"{prefix}.post_attention_layernorm.weight", config.hidden),
-            gate_up=torch.cat(
-                [
+            gate_up=self._kept(
+                *(
                     self._tensor(f"{prefix}.mlp.{part}_proj.weight", config.ffn, config.hidden)
                     for part in ("gate", "up")
-                ]
+                )
             ),
-            down=self._tensor(f"{prefix}.mlp.down_proj.weight", config.hidden, config.ffn),
+            down=self._kept(
+                self._tensor(f"{prefix}.mlp.down_proj.weight", config.hidden, config.ffn)
+            ),
         )
+
+    def _kept(self, *weights: torch.Tensor) -> torch.Tensor | Fp8:
+        """Weights one above the other, as they are kept."""
+        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
+        return fp8.quantise_weight(weight) if self._quantization == "fp8" else weight
 
     def _tensor(self, name: str, *shape: int) -> torch.Tensor:
         tensor = self._source(name, shape)
         if tensor is None:
             raise ModelError(f"the model has no tensor {name}")
         return tensor
+
+
+def _check_fp8(config: ModelConfig, device: torch.device) -> None:
+    """Raise `ModelError` if the library has no 8-bit products for this."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < _FP8_CAPABILITY:
+        raise ModelError("quantization 'fp8' needs an NVIDIA GPU of the year 2022 or later")
+    sizes = (config.hidden, config.ffn, config.heads * config.head_dim)
+    if any(size % 16 for size in sizes):
+        raise ModelError(f"quantization 'fp8' wants sizes that 16 divides, this model has {sizes}")
+
+
+def _product(
+    x: torch.Tensor, weight: torch.Tensor | Fp8, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """A product, in parts if there are few rows; whoever takes it adds them up."""
+    if len(x) <= MOST_ROWS:
+        return linear(x, weight, bias, in_parts=True)
+    if isinstance(weight, Fp8):
+        return _biased(fp8.product(fp8.quantise(x), weight, x.dtype), bias)
+    return F.linear(x, weight, bias)
+
+
+def _feed_forward(x: torch.Tensor, layer: _Layer) -> torch.Tensor:
+    """The product of the layer's gated middle, as of `_product`."""
+    gate_up, down = layer.gate_up, layer.down
+    if len(x) <= MOST_ROWS:
+        return linear(gated_linear(x, gate_up), down, in_parts=True)
+    if isinstance(gate_up, Fp8) and isinstance(down, Fp8):
+        opened = fp8.product(fp8.quantise(x), gate_up, x.dtype)
+        return fp8.product(fp8.quantise(opened, gated=True), down, x.dtype)
+    assert isinstance(gate_up, torch.Tensor) and isinstance(down, torch.Tensor)
+    return F.linear(silu_gate(F.linear(x, gate_up)), down)
+
+
+def _biased(x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    return x if bias is None else x.add_(bias)

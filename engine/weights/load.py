@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from engine.chat import ChatFormat
+from engine.config import Quantization
 from engine.device.choose import DeviceSetting, choose_device
 from engine.errors import ModelError
 from engine.models.config import ModelConfig
@@ -59,6 +60,7 @@ def load_model(
     progress: Progress | None = None,
     threads: int | None = None,
     device: DeviceSetting = "cpu",
+    quantization: Quantization | None = None,
     max_len: int | None = None,
     on_shape: Callable[[ModelConfig], None] | None = None,
 ) -> LoadedModel:
@@ -72,6 +74,7 @@ def load_model(
             of how much.
         threads: of the forward pass; None leaves torch's number.
         device: where the model is to run.
+        quantization: see `EngineConfig.quantization`.
         max_len: most tokens of a context, if less than the model can have.
         on_shape: told what model it is before its weights are read; may refuse by raising.
 
@@ -85,7 +88,17 @@ def load_model(
     if on_shape is not None:
         on_shape(checkpoint.config)
     vocabulary = _vocabulary(checkpoint)
-    decoder = _decoder(checkpoint, numerics, choose_device(device), progress, threads)
+    where = choose_device(device)
+    decoder: Decoder | DeviceDecoder | NativeDecoder
+    if where.type == "cpu":
+        if quantization is not None:
+            raise ModelError(
+                f"quantization {quantization!r} is for a GPU; on a CPU numerics 'fast' and 'int4' "
+                "make weights smaller: leave quantization out"
+            )
+        decoder = _host_decoder(checkpoint, numerics, progress, threads)
+    else:
+        decoder = _device_decoder(checkpoint, numerics, where, quantization, progress)
     if unread := checkpoint.unread():
         raise ModelError(
             f"{checkpoint.source} has tensors that models of its type do not have, or that are not "
@@ -96,22 +109,20 @@ def load_model(
     )
 
 
-def _decoder(
+def _device_decoder(
     checkpoint: Checkpoint,
     numerics: AnyNumerics,
     device: torch.device,
+    quantization: Quantization | None,
     progress: Progress | None,
-    threads: int | None,
-) -> "Decoder | DeviceDecoder | NativeDecoder":
-    if device.type == "cpu":
-        return _host_decoder(checkpoint, numerics, progress, threads)
+) -> "DeviceDecoder":
     if numerics == "int4":
         raise ModelError("numerics 'int4' is for the CPU: set another, or device to 'cpu'")
     # Imported here: it needs Triton, which need not be installed.
     from engine.models.device_decoder import DeviceDecoder
 
     dtype = torch.float32 if numerics == "exact" else torch.bfloat16
-    return DeviceDecoder.load(checkpoint, dtype, device, progress)
+    return DeviceDecoder.load(checkpoint, dtype, device, progress, quantization=quantization)
 
 
 def _host_decoder(

@@ -13,12 +13,23 @@ _GATE_TILE = 2048
 
 
 @triton.jit
+def _summed(pointers, mask, stride, PARTS: tl.constexpr):
+    """The sum of what stands there in parts, which follow one another `stride` apart."""
+    value = tl.load(pointers, mask=mask, other=0.0)
+    for part in tl.static_range(1, PARTS):
+        value += tl.load(pointers + part * stride, mask=mask, other=0.0)
+    return value
+
+
+@triton.jit
 def _rms_norm(
     x,
     residual,
     weight,
     out,
     eps,
+    stride,
+    PARTS: tl.constexpr,
     WIDTH: tl.constexpr,
     PADDED: tl.constexpr,
     ADD: tl.constexpr,
@@ -28,7 +39,7 @@ def _rms_norm(
     row = tl.program_id(0).to(tl.int64) * WIDTH
     column = tl.arange(0, PADDED)
     real = column < WIDTH
-    value = tl.load(x + row + column, mask=real, other=0.0)
+    value = _summed(x + row + column, real, stride, PARTS)
     if ADD:
         before = tl.load(residual + row + column, mask=real, other=0.0)
         value = (value.to(tl.float32) + before.to(tl.float32)).to(residual.dtype.element_ty)
@@ -84,7 +95,9 @@ def _rope_store(
     keys,
     values,
     eps,
+    stride,
     head_stride,
+    PARTS: tl.constexpr,
     HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
     DIM: tl.constexpr,
@@ -106,8 +119,8 @@ def _rope_store(
 
     real = (head < HEADS + 2 * KV_HEADS)[:, None] & (d < HALF)[None, :]
     place = (row * (HEADS + 2 * KV_HEADS) + head[:, None]) * DIM + d[None, :]
-    low = tl.load(qkv + place, mask=real, other=0.0)
-    high = tl.load(qkv + place + HALF, mask=real, other=0.0)
+    low = _summed(qkv + place, real, stride, PARTS)
+    high = _summed(qkv + place + HALF, real, stride, PARTS)
     is_q = (head < HEADS)[:, None]
     is_v = (head >= HEADS + KV_HEADS)[:, None]
     first, second = low.to(tl.float32), high.to(tl.float32)
@@ -125,7 +138,7 @@ def _rope_store(
             tl.load(q_weight + HALF + d[None, :], mask=half, other=0.0).to(tl.float32),
             tl.load(k_weight + HALF + d[None, :], mask=half, other=0.0).to(tl.float32),
         )
-        kind = qkv.dtype.element_ty
+        kind = q.dtype.element_ty
         first = ((first * scale).to(kind).to(tl.float32) * low_gain).to(kind).to(tl.float32)
         second = ((second * scale).to(kind).to(tl.float32) * high_gain).to(kind).to(tl.float32)
     angle = position.to(tl.int64) * HALF + d
@@ -157,8 +170,11 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
 def add_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
 ) -> torch.Tensor:
-    """Add `x` to `residual` in place, both [rows, width]; the norm of the sum."""
-    out = torch.empty_like(x)
+    """Add `x` to `residual` in place, both [rows, width]; the norm of the sum.
+
+    `x` may be float32 [parts, rows, width], see `kernels.gpu.linear`.
+    """
+    out = torch.empty_like(residual)
     _launch_norm(x, residual, weight, out, eps, add=True)
     return out
 
@@ -172,7 +188,7 @@ def _launch_norm(
     *,
     add: bool,
 ) -> None:
-    rows, width = x.shape
+    rows, width = residual.shape
     padded, early = triton.next_power_of_2(width), starts_early(x.device)
     _rms_norm[(rows,)](
         x,
@@ -180,6 +196,8 @@ def _launch_norm(
         weight,
         out,
         eps,
+        rows * width,
+        x.numel() // residual.numel(),
         width,
         padded,
         add,
@@ -230,7 +248,7 @@ def rope_store(
     """Rotate Q and K, write K and V to the cache, return Q [rows, heads, dim].
 
     Args:
-        qkv: [rows, (heads + 2·kv_heads)·dim].
+        qkv: [rows, (heads + 2·kv_heads)·dim], or float32 in parts, see `kernels.gpu.linear`.
         rotation: cosines and sines, float32 [positions, dim/2].
         positions, piece_start, piece_blocks: int32 [rows], see `kernels.tree_work.Work`.
         blocks: int32, where `piece_blocks` points to.
@@ -241,8 +259,8 @@ def rope_store(
         eps: of those norms.
     """
     kv_heads, _, dim = keys.shape
-    rows, total = qkv.shape[0], heads + 2 * kv_heads
-    q = qkv.new_empty(rows, heads, dim)
+    rows, total = len(positions), heads + 2 * kv_heads
+    q = keys.new_empty(rows, heads, dim)
     q_weight, k_weight = head_norms or (qkv, qkv)
     early = starts_early(q.device)
     _rope_store[(rows, triton.cdiv(total, _HEAD_TILE))](
@@ -258,7 +276,9 @@ def rope_store(
         keys,
         values,
         eps,
+        rows * total * dim,
         keys.stride(0),
+        qkv.numel() // (rows * total * dim),
         heads,
         kv_heads,
         dim,

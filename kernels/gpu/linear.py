@@ -1,0 +1,215 @@
+"""Matrix products of few rows: as fast as the weights come from memory.
+
+With up to `MOST_ROWS` rows a product does little arithmetic for each weight it reads. Every program
+takes a stretch of outputs, and of inputs if there are more processors than stretches; then it
+leaves sums in parts, which the next kernel adds up as it reads them. While the kernel before still
+runs, a program has its first weights brought to the cache. Weights in 8 bits are half as much to
+read; they are multiplied as what they stand for, with rows as they are.
+
+The weights are the left side of the product and the rows its right side, because the matrix units
+want 64 rows on the left. A row's result does not depend on the others' to the bit.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.gpu.early import fetch, starts_early
+from kernels.gpu.fp8 import Fp8
+
+#: Rows up to which these kernels are faster than the library's.
+MOST_ROWS = 64
+#: Inputs of each output whose weights are fetched ahead; a multiple of what a line of memory holds.
+_AHEAD = 512
+
+
+@triton.jit
+def _product(
+    x,
+    weight,
+    scale,
+    bias,
+    out,
+    rows,
+    OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr,
+    STRETCH: tl.constexpr,
+    ROWS: tl.constexpr,
+    TILE: tl.constexpr,
+    STEP: tl.constexpr,
+    STAGES: tl.constexpr,
+    AHEAD: tl.constexpr,
+    GATED: tl.constexpr,
+    BIASED: tl.constexpr,
+    SCALED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    """Outputs [TILE·i, TILE·(i+1)) over inputs [STRETCH·j, STRETCH·(j+1)) in program (i, j)."""
+    n = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    first = tl.program_id(1) * STRETCH
+    k = tl.arange(0, STEP)
+    m = tl.arange(0, ROWS)
+    real_n = n < OUTPUTS
+    line = weight + n.to(tl.int64) * INPUTS + first
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+        # 128 bytes are a line of memory.
+        LINE: tl.constexpr = 128 // (weight.dtype.element_ty.primitive_bitwidth // 8)
+        ahead = tl.arange(0, AHEAD // LINE) * LINE
+        there = tl.where(real_n, n, 0).to(tl.int64)[:, None] * INPUTS + first
+        fetch(weight + there + ahead[None, :], EARLY)
+        if GATED:
+            fetch(weight + OUTPUTS * INPUTS + there + ahead[None, :], EARLY)
+        tl.extra.cuda.gdc_wait()
+    total = tl.zeros([TILE, ROWS], tl.float32)
+    other = tl.zeros([TILE, ROWS], tl.float32)
+    for start in tl.range(0, STRETCH, STEP, num_stages=STAGES):
+        inside = first + start + k < INPUTS
+        wanted = real_n[:, None] & inside[None, :]
+        w = tl.load(line[:, None] + (start + k)[None, :], mask=wanted, other=0.0)
+        place = m.to(tl.int64)[:, None] * INPUTS + (first + start + k)[None, :]
+        rows_tile = tl.load(x + place, mask=(m < rows)[:, None] & inside[None, :], other=0.0)
+        right = tl.trans(rows_tile)
+        total = tl.dot(w.to(x.dtype.element_ty), right, total, input_precision=PRECISION)
+        if GATED:
+            up = tl.load(
+                line[:, None] + OUTPUTS * INPUTS + (start + k)[None, :], mask=wanted, other=0.0
+            )
+            other = tl.dot(up.to(x.dtype.element_ty), right, other, input_precision=PRECISION)
+    kind = out.dtype.element_ty
+    if SCALED:
+        total *= tl.load(scale + n, mask=real_n, other=0.0)[:, None]
+        if GATED:
+            other *= tl.load(scale + OUTPUTS + n, mask=real_n, other=0.0)[:, None]
+    if GATED:
+        gate = total.to(x.dtype.element_ty).to(tl.float32)
+        activated = (gate / (1 + tl.exp(-gate))).to(x.dtype.element_ty).to(tl.float32)
+        total = activated * other.to(x.dtype.element_ty).to(tl.float32)
+    if BIASED:
+        here = real_n & (tl.program_id(1) == 0)
+        total += tl.load(bias + n, mask=here, other=0.0).to(tl.float32)[:, None]
+    part = tl.program_id(1).to(tl.int64) * rows * OUTPUTS
+    place = part + m.to(tl.int64)[None, :] * OUTPUTS + n[:, None]
+    tl.store(out + place, total.to(kind), mask=real_n[:, None] & (m < rows)[None, :])
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a product is cut up.
+
+    Attributes:
+        outputs: of one program.
+        inputs: that it takes at a time.
+        parts: programs that share the inputs of an output.
+        warps, stages: of a program, and of its loads in flight.
+    """
+
+    outputs: int
+    inputs: int
+    parts: int
+    warps: int
+    stages: int
+
+
+def linear(
+    x: torch.Tensor,
+    weight: torch.Tensor | Fp8,
+    bias: torch.Tensor | None = None,
+    *,
+    in_parts: bool = False,
+    cut: Cut | None = None,
+) -> torch.Tensor:
+    """`x` [rows, inputs] times the transpose of `weight` [outputs, inputs], for up to `MOST_ROWS`.
+
+    Args:
+        x, weight, bias: of one dtype, or the weight in 8 bits; `bias` is [outputs].
+        in_parts: whether the caller takes sums in parts.
+        cut: None takes one that measured well.
+
+    Returns:
+        [rows, outputs]; with `in_parts` float32 [parts, rows, outputs], whose sum it is.
+    """
+    rows, outputs = len(x), len(weight.scale if isinstance(weight, Fp8) else weight)
+    cut = cut or _cut(rows, outputs, x.shape[1], in_parts=in_parts, device=x.device)
+    if in_parts:
+        out = x.new_empty(cut.parts, rows, outputs, dtype=torch.float32)
+    else:
+        out = x.new_empty(rows, outputs)
+    _launch(x, weight, bias, out, cut, outputs, gated=False)
+    return out
+
+
+def gated_linear(
+    x: torch.Tensor, weight: torch.Tensor | Fp8, *, cut: Cut | None = None
+) -> torch.Tensor:
+    """silu(x · gateᵀ) · (x · upᵀ) for up to `MOST_ROWS` rows.
+
+    Args:
+        x: [rows, inputs].
+        weight: [2·outputs, inputs], gate above up, perhaps in 8 bits.
+        cut: None takes one that measured well.
+
+    Returns:
+        [rows, outputs].
+    """
+    outputs = len(weight.scale if isinstance(weight, Fp8) else weight) // 2
+    cut = cut or _cut(len(x), outputs, x.shape[1], in_parts=False, device=x.device)
+    out = x.new_empty(len(x), outputs)
+    _launch(x, weight, None, out, cut, outputs, gated=True)
+    return out
+
+
+def _launch(
+    x: torch.Tensor,
+    weight: torch.Tensor | Fp8,
+    bias: torch.Tensor | None,
+    out: torch.Tensor,
+    cut: Cut,
+    outputs: int,
+    *,
+    gated: bool,
+) -> None:
+    rows, inputs = x.shape
+    early = starts_early(x.device)
+    data, scale = (weight.data, weight.scale) if isinstance(weight, Fp8) else (weight, weight)
+    stretch = triton.cdiv(triton.cdiv(inputs, cut.parts), cut.inputs) * cut.inputs
+    _product[(triton.cdiv(outputs, cut.outputs), cut.parts)](
+        x,
+        data,
+        scale,
+        data if bias is None else bias,
+        out,
+        rows,
+        outputs,
+        inputs,
+        stretch,
+        max(16, triton.next_power_of_2(rows)),
+        cut.outputs,
+        cut.inputs,
+        cut.stages,
+        min(_AHEAD, stretch),
+        gated,
+        bias is not None,
+        isinstance(weight, Fp8),
+        "ieee" if x.dtype == torch.float32 else "tf32",
+        early,
+        num_warps=cut.warps,
+        launch_pdl=early,
+    )
+
+
+def _cut(rows: int, outputs: int, inputs: int, *, in_parts: bool, device: torch.device) -> Cut:
+    """What measured well on an H200."""
+    wide = 64 if rows <= 16 else 128
+    processors = (
+        torch.cuda.get_device_properties(device).multi_processor_count
+        if device.type == "cuda"
+        else 1
+    )
+    parts = 1
+    while in_parts and triton.cdiv(outputs, wide) * parts < processors and inputs > 1024 * parts:
+        parts *= 2
+    return Cut(wide, 128, parts, 4, 4)
