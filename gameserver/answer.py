@@ -11,6 +11,7 @@ from engine.errors import NoRoom
 from engine.outputs import RequestOutput, Usage
 from gameserver.messages import Status, TurnError, TurnUsage
 from gameserver.protocol import Code
+from gameserver.safety import Listener
 from gameserver.streams import Stream
 from gameserver.turn import Turn
 from npc.dialogue import Line, TurnRequest
@@ -92,14 +93,34 @@ class Answer:
     Attributes:
         cue, turn, request: what is answered, the words, and the order to the NPC.
         ticket: the engine's; None while nothing is submitted.
+        speech: what the words pass through before anybody hears them.
+        opening: words that come before the engine's, not spoken yet.
+        mid_space: whether the words spoken so far end with a space that the engine was not shown.
+        other_words: whether the words to come are given up, and others are to be found.
+        deflected: whether it ended with an authored line.
+        usages: the bills of its requests.
         ending: set once it is decided that no more words are added.
         yielding: whether it ends with the sentence.
         sentence: follows the text for that.
     """
 
-    __slots__ = ("cue", "ending", "request", "sentence", "ticket", "turn", "yielding")
+    __slots__ = (
+        "cue",
+        "deflected",
+        "ending",
+        "mid_space",
+        "opening",
+        "other_words",
+        "request",
+        "sentence",
+        "speech",
+        "ticket",
+        "turn",
+        "usages",
+        "yielding",
+    )
 
-    def __init__(self, cue: Cue, turn: Turn, request: TurnRequest) -> None:
+    def __init__(self, cue: Cue, turn: Turn, request: TurnRequest, speech: Listener) -> None:
         self.cue = cue
         self.turn = turn
         self.request = request
@@ -107,6 +128,17 @@ class Answer:
         self.ending: Ending | None = None
         self.yielding = False
         self.sentence = SentenceEnd()
+        self.speech = speech
+        self.opening = cue.prefill
+        self.mid_space = self.other_words = self.deflected = False
+        self.usages: list[Usage] = []
+
+    def begin_again(self, request: TurnRequest, speech: Listener) -> None:
+        """Go on after what was spoken, with other words."""
+        said = self.turn.text()
+        self.request, self.speech = request, speech
+        self.opening, self.other_words = "", False
+        self.mid_space = said != said.rstrip()
 
 
 def natural_ending(answer: Answer, output: RequestOutput) -> Ending:
@@ -124,21 +156,22 @@ def natural_ending(answer: Answer, output: RequestOutput) -> Ending:
     return Ending("failed", "engine", n, TurnError(Code.INTERNAL, output.error or "engine failure"))
 
 
-def bill(answer: Answer, usage: Usage | None) -> TurnUsage:
-    """Tokens and times of a turn, counted from the arrival of its line."""
+def bill(answer: Answer) -> TurnUsage:
+    """Tokens of all requests of a turn, and its times, counted from the arrival of its line."""
 
     def since(moment: float | None) -> int | None:
         return None if moment is None else max(0, round((moment - answer.cue.received) * 1000))
 
     first, total = since(answer.turn.first_at), since(time.monotonic())
     assert total is not None
-    if usage is None:  # no model was asked
+    usages = answer.usages
+    if not usages:  # no model was asked
         return TurnUsage(0, 0, 0, total, first, total)
     return TurnUsage(
-        usage.prompt_tokens,
-        usage.cached_tokens,
-        usage.completion_tokens,
-        since(usage.scheduled),
+        sum(usage.prompt_tokens for usage in usages),
+        sum(usage.cached_tokens for usage in usages),
+        sum(usage.completion_tokens for usage in usages),
+        since(usages[0].scheduled),
         first,
         total,
     )

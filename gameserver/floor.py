@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -11,16 +12,18 @@ import structlog
 
 from engine.api import Ticket
 from engine.errors import ContextExceeded, EngineError, NoRoom, QueueFull
-from engine.outputs import RequestOutput, Usage
+from engine.outputs import RequestOutput
 from gameserver.answer import Answer, Cue, Ending, Spoken, bill, natural_ending
 from gameserver.messages import Activity, Emotion, NpcState, TurnEnd, TurnError, TurnStart
 from gameserver.protocol import Code, Refusal, encoded_size, new_id, now_ms
+from gameserver.safety import Safety
 from gameserver.settings import Settings
 from gameserver.streams import Latest, Stream
 from gameserver.tally import Tally
 from gameserver.turn import Turn
 from npc.dialogue import Dialogue, TurnRequest
 from npc.mood import FAINT
+from npc.safety.filter import Passed
 
 if TYPE_CHECKING:
     from gameserver.session import Session
@@ -51,11 +54,14 @@ class Floor:
         scene: Stream,
         settings: Settings,
         tally: Tally,
+        safety: Safety,
         *,
         cancel: Callable[[Ticket], None],
         on_prompt: Callable[[str, Ticket], None] | None,
     ) -> None:
-        """`cancel` ends a request; `on_prompt` is shown each turn's prompt."""
+        """`safety` filters what is said; `cancel` ends a request; `on_prompt` is shown each turn's
+        prompt.
+        """
         self.dialogue = dialogue
         self.npc = dialogue.persona.id
         self.answer: Answer | None = None
@@ -66,6 +72,7 @@ class Floor:
         self._limits = settings.limits
         self._flow = settings.flow
         self._tally = tally
+        self._safety = safety
         self._cancel = cancel
         self._on_prompt = on_prompt
         self.mood = dialogue.persona.temper.resting
@@ -175,7 +182,7 @@ class Floor:
     def abandon(self) -> None:
         """End the turn whose end the engine does not confirm."""
         if self.answer is not None and self.answer.ending is not None:
-            self._close(self.answer, self.answer.ending, None)
+            self._close(self.answer, self.answer.ending)
 
     def close(self) -> None:
         """The server goes: end the turn, drop what waits."""
@@ -200,7 +207,8 @@ class Floor:
 
     def _prepare(self, cue: Cue) -> Answer:
         turn = Turn(new_id("t"), self.npc, cue.streams, self._flow.delta_ms / 1000)
-        return Answer(cue, turn, TurnRequest(turn.id, cue.line, cue.line.audience, cue.prefill))
+        request = TurnRequest(turn.id, cue.line, cue.line.audience, cue.prefill)
+        return Answer(cue, turn, request, self._safety.listen(self.dialogue.persona))
 
     def _begin(self, answer: Answer) -> None:
         try:
@@ -229,7 +237,7 @@ class Floor:
             if answer.cue.greeting and not self.gone:
                 self._open(answer)
                 answer.turn.append(answer.cue.greeting)
-                self._close(answer, Ending("completed", "greeting", 1), None)
+                self._close(answer, Ending("completed", "greeting", 1))
                 continue
             try:
                 if self.gone:
@@ -238,7 +246,7 @@ class Floor:
             except Refusal as refusal:
                 self._open(answer)
                 err = TurnError(refusal.code, refusal.msg, refusal.retry_ms)
-                self._close(answer, Ending("failed", "engine", 0, err), None)
+                self._close(answer, Ending("failed", "engine", 0, err))
             else:
                 self._open(answer)
         if self.answer is None:
@@ -263,21 +271,78 @@ class Floor:
     def _on_output(self, answer: Answer, output: RequestOutput) -> None:
         if self.answer is not answer:
             return  # abandoned
-        if output.text and answer.ending is None:
-            self._speak(answer, output.text)
-        if output.finish is not None:
-            if output.finish == "stop" and answer.ending is None and not answer.turn.chunks:
-                self._speak(answer, "")  # the model had nothing to add to the prefill
-            self._close(answer, answer.ending or natural_ending(answer, output), output.usage)
-            self.go_on()
+        if output.text:
+            self._filter(answer, output.text)
+        if output.finish is None:
+            return
+        if output.usage is not None:
+            answer.usages.append(output.usage)
+        if output.finish in ("stop", "length"):
+            self._filter(answer, "", last=True)
+        if answer.ending is None and answer.other_words and self._find_other_words(answer):
+            return
+        self._close(answer, answer.ending or natural_ending(answer, output))
+        self.go_on()
 
-    def _speak(self, answer: Answer, text: str) -> None:
+    def _filter(self, answer: Answer, text: str, *, last: bool = False) -> None:
+        """Speak what may be spoken of the engine's words."""
+        if answer.ending is not None or answer.other_words:
+            return
+        if answer.mid_space and text:
+            text = text.lstrip()
+            answer.mid_space = not text
+        text, answer.opening = answer.opening + text, ""
+        passed = answer.speech.feed(text)
+        self._speak(answer, passed)
+        if last and passed.stop is None and answer.ending is None:
+            self._speak(answer, answer.speech.finish())
+
+    def _speak(self, answer: Answer, passed: Passed) -> None:
+        if passed.text:
+            self._say(answer, passed.text)
+        if passed.stop is None or answer.ending is not None:
+            return
+        if passed.stop.action == "block":
+            self._deflect(answer)
+        else:
+            answer.other_words = True
+            avoid = (*answer.request.avoid, passed.found)
+            answer.request = replace(answer.request, avoid=avoid)
+            assert answer.ticket is not None
+            self._cancel(answer.ticket)
+
+    def _find_other_words(self, answer: Answer) -> bool:
+        """Let the NPC go on after what it said up to words that it may not say. False if it does
+        not: then the turn has an ending.
+        """
+        said, request = answer.turn.text(), answer.request
+        if len(request.avoid) <= self._safety.retries:
+            speech = self._safety.listen(self.dialogue.persona, said)
+            answer.begin_again(replace(request, prefill=said.rstrip()), speech)
+            try:
+                self._begin(answer)
+            except Refusal:
+                pass
+            else:
+                return True
+        self._deflect(answer)
+        return False
+
+    def _deflect(self, answer: Answer) -> None:
+        """End a turn whose words may not be said: with an authored line, which is not remembered,
+        if nothing was said yet.
+        """
+        kept = len(answer.turn.chunks)
+        if not kept:
+            self._say(answer, self._safety.deflection(answer.turn.id))
+            answer.deflected = True
+        self._stop(answer, Ending("truncated", "filtered", kept))
+
+    def _say(self, answer: Answer, text: str) -> None:
         turn = answer.turn
         text, over = answer.sentence.push(text, answer.yielding)
-        if not turn.chunks:
-            text = answer.cue.prefill + text
-            if answer.cue.listeners is None:
-                self._show("speaking", answer.cue.session.player)
+        if not turn.chunks and answer.cue.listeners is None:
+            self._show("speaking", answer.cue.session.player)
         if turn.bytes + encoded_size(text) > self._limits.out_bytes - _OVERHEAD_BYTES:
             self._stop(answer, Ending("truncated", "length", len(turn.chunks)))
             return
@@ -293,11 +358,11 @@ class Floor:
             assert answer.ticket is not None
             self._cancel(answer.ticket)
 
-    def _close(self, answer: Answer, ending: Ending, usage: Usage | None) -> None:
+    def _close(self, answer: Answer, ending: Ending) -> None:
         self._adopt_orphan()
         turn = answer.turn
         turn.publish()
-        charges = bill(answer, usage)
+        charges = bill(answer)
         end = TurnEnd(
             turn.id,
             self.npc,
@@ -322,7 +387,7 @@ class Floor:
         self._finished[turn.id] = Spoken(
             answer.cue.session.player,
             answer.cue.hearers,
-            tuple(turn.chunks),
+            tuple(turn.chunks[: ending.kept] if answer.deflected else turn.chunks),
             final=ending.status in ("cancelled", "failed"),
         )
         if len(self._finished) > self._flow.finished_turns:

@@ -18,6 +18,7 @@ from gameserver.connection import Connection, House
 from gameserver.guards import GuardedConnection, Handshakes
 from gameserver.handshake import SUBPROTOCOLS, Doorman, choose_framing
 from gameserver.protocol import FEATURES
+from gameserver.safety import Safety
 from gameserver.sessions import Sessions
 from gameserver.settings import Settings
 from gameserver.tally import Tally
@@ -43,6 +44,7 @@ class GameServer:
 
     Attributes:
         port: that is listened on; 0 before `start`.
+        safety: its rules about words.
     """
 
     def __init__(self, cast: Cast, settings: Settings, *, inspect: bool = False) -> None:
@@ -51,6 +53,7 @@ class GameServer:
         self._settings = settings
         self._engine = cast.engine
         self._tally = Tally()
+        self.safety = Safety(settings.safety, self._tally, scripted=cast.engine.scripted)
         self._prompts: OrderedDict[str, InspectedPrompt] = OrderedDict()
         self._handshakes = Handshakes(settings.guards.handshakes, settings.guards.handshake_age_s)
         self._doorman = Doorman(settings, self._tally)
@@ -58,6 +61,7 @@ class GameServer:
             cast,
             settings,
             self._tally,
+            self.safety,
             cancel=cast.engine.cancel,
             on_prompt=self._keep_prompt if inspect else None,
         )

@@ -39,6 +39,7 @@ from gameserver.messages import (
 )
 from gameserver.overheard import Overheard, Witnessed
 from gameserver.protocol import Code, Encoded, Refusal, new_id, now_ms
+from gameserver.safety import Safety
 from gameserver.scene_view import view_scene
 from gameserver.settings import Settings
 from gameserver.streams import Latest, Stream
@@ -72,6 +73,7 @@ class SceneActor:
         pack: OpenScene,
         settings: Settings,
         tally: Tally,
+        safety: Safety,
         *,
         cancel: Callable[[Ticket], None],
         on_prompt: Callable[[str, Ticket], None] | None,
@@ -84,6 +86,7 @@ class SceneActor:
             scene=self.stream,
             settings=settings,
             tally=tally,
+            safety=safety,
             cancel=cancel,
             on_prompt=on_prompt,
         )

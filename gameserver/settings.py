@@ -8,6 +8,7 @@ import msgspec
 import yaml
 
 from engine.config import EngineConfig
+from npc.safety.settings import SafetySettings
 from npc.settings import ReplySettings
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -237,6 +238,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     api: ApiSettings = ApiSettings()
     engine: EngineConfig = EngineConfig()
     replies: ReplySettings = ReplySettings()
+    safety: SafetySettings = SafetySettings()
 
     @classmethod
     def load(cls, path: Path | None) -> "Settings":

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from engine.api import Ticket
 from gameserver.messages import SceneTitle
 from gameserver.protocol import Code, Refusal, encoded_size, now_ms
+from gameserver.safety import Safety
 from gameserver.scene_actor import SceneActor
 from gameserver.settings import Settings
 from gameserver.tally import Tally
@@ -30,6 +31,7 @@ class World:
         cast: Cast,
         settings: Settings,
         tally: Tally,
+        safety: Safety,
         *,
         cancel: Callable[[Ticket], None],
         on_prompt: Callable[[str, Ticket], None] | None,
@@ -41,6 +43,7 @@ class World:
         self._cast = cast
         self._settings = settings
         self._tally = tally
+        self._safety = safety
         self._cancel = cancel
         self._on_prompt = on_prompt
 
@@ -93,6 +96,7 @@ class World:
             pack,
             self._settings,
             self._tally,
+            self._safety,
             cancel=self._cancel,
             on_prompt=self._on_prompt,
         )

@@ -1,0 +1,83 @@
+"""What this server does about words: rules for what NPCs say."""
+
+import zlib
+from pathlib import Path
+
+from gameserver.tally import Tally
+from npc.persona import Persona
+from npc.safety.character import in_character, leaks_of
+from npc.safety.filter import Passed, SpeechFilter
+from npc.safety.rules import NO_RULES, RuleSet, load_rules
+from npc.safety.settings import SafetySettings
+
+
+class Safety:
+    """The rules of one server, shared by all its scenes.
+
+    What authors wrote, greetings and lines that the game speaks, is not filtered: they are the
+    words of whoever wrote the rules.
+    """
+
+    def __init__(self, settings: SafetySettings, tally: Tally, *, scripted: bool) -> None:
+        """
+        Args:
+            scripted: whether the model is a script.
+
+        Raises:
+            RulesError: the file of rules cannot be used.
+        """
+        self._settings = settings
+        self._tally = tally
+        self._rules = NO_RULES
+        chosen = settings.in_character
+        self._in_character = not scripted if chosen is None else chosen
+        self.reload()
+
+    @property
+    def retries(self) -> int:
+        """How often an NPC looks for other words."""
+        return self._settings.retries
+
+    def reload(self) -> None:
+        """Read the file of rules again. Replies that are being spoken end as they began.
+
+        Raises:
+            RulesError: it cannot be used; the rules stay as they were.
+        """
+        if self._settings.filter_file is not None:
+            self._rules = load_rules(Path(self._settings.filter_file))
+
+    def listen(self, persona: Persona, said: str = "") -> "Listener":
+        """What a reply of an NPC passes through; `said` is its beginning, shown already."""
+        sets: tuple[RuleSet, ...] = (self._rules,)
+        if self._in_character:
+            sets = (self._rules, in_character(), leaks_of(persona))
+        return Listener(SpeechFilter(sets, said), self._tally)
+
+    def deflection(self, turn: str) -> str:
+        """What an NPC says in place of words that it may not say."""
+        lines = self._settings.deflections
+        return lines[zlib.crc32(turn.encode()) % len(lines)]
+
+
+class Listener:
+    """A filter that counts what it finds: by what was done, not by words, which are nobody's
+    business.
+    """
+
+    def __init__(self, speech: SpeechFilter, tally: Tally) -> None:
+        self._speech = speech
+        self._tally = tally
+
+    def feed(self, text: str) -> Passed:
+        """Take in more of the reply."""
+        return self._counted(self._speech.feed(text))
+
+    def finish(self) -> Passed:
+        """The reply is at its end."""
+        return self._counted(self._speech.finish())
+
+    def _counted(self, passed: Passed) -> Passed:
+        for rule in passed.hits:
+            self._tally.count(f"filtered_{rule.action}")
+        return passed
