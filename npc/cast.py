@@ -7,6 +7,7 @@ from pathlib import Path
 
 from engine.api import AsyncEngine
 from npc.dialogue import Dialogue
+from npc.judgement import GRAMMAR
 from npc.lore import lorebook, triggers
 from npc.notes import Place, SourceMaker
 from npc.prompt import PromptWriter
@@ -227,6 +228,8 @@ class Cast:
         await self._library.close()
 
     async def _open(self, pack: ScenePack, npcs: Roster, progress: Progress | None) -> OpenScene:
+        if self._replies.feelings.judge and not self.engine.scripted:
+            await self.engine.prepare(GRAMMAR)  # the first verdict must not hold up the event loop
         texts = SceneTexts(pack, npcs, self._writer)
         opened = await self._library.open(pack, texts, self._first(pack.id, npcs), progress)
         scene = self._scenes[pack.id] = self._scene(opened, npcs)

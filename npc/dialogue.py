@@ -4,6 +4,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from engine.api import AsyncEngine, Ticket
 from engine.errors import ContextExceeded
@@ -11,6 +12,7 @@ from engine.outputs import RequestOutput
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
 from npc.feelings import Feelings
+from npc.judgement import Judge
 from npc.lore import Lorebook, LoreSource
 from npc.notes import Moment, Note, NoteSource, fitting
 from npc.persona import Persona
@@ -93,6 +95,9 @@ class Dialogue:
         self._engine = engine
         self._writer = writer
         self._transcript = Transcript(settings.transcript_lines, settings.circles)
+        self._judge = None
+        if settings.feelings.judge and not engine.scripted:
+            self._judge = Judge(engine, writer, settings.priorities.ambient)
         # Where the history of each audience begins, so that it begins there again next time.
         self._begins: OrderedDict[Audience, tuple[int, int]] = OrderedDict()
 
@@ -196,6 +201,8 @@ class Dialogue:
         self._transcript.add(line, answers=request.line.id)
         for source in self.sources:
             source.said(line, request.line, self.present)
+        if self._judge is not None and text and request.line.kind == "player":
+            self._have_judged(self._judge, request.line, line)
 
     def amend(self, turn: str, text: str, heard: int) -> None:
         """More or less of a finished turn was heard than thought; a forgotten turn stays so."""
@@ -271,6 +278,11 @@ class Dialogue:
 
     def _known(self, note: Note) -> Utterance:
         return self._writer.known(self.persona.name, note.text, note.verb)
+
+    def _have_judged(self, judge: Judge, heard: Line, said: Line) -> None:
+        salt, private = self._salt(heard.audience), heard.audience is not None
+        feel = partial(self.feelings.judged, heard.who, now=said.ts, private=private)
+        judge.ask(self.persona, self._prefix, heard, said, salt, feel)
 
     def _tell_heard(self, line: Line) -> None:
         for source in self.sources:

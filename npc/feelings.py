@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from npc.judgement import Verdict
 from npc.lore import Said, Trigger
 from npc.mood import FAINT, Feeling, Mood
 from npc.notes import Moment, Note, NoteSource
@@ -73,6 +74,7 @@ class Feelings(NoteSource):
         self._words: list[tuple[Trigger, Reaction]] = []
         self._happened: dict[str, None] = {}
         self._moved: set[str] = set()
+        self._latest = ""  # the line that was heard last
 
     def recast(self, persona: Persona, reactions: Iterable[Reaction] = ()) -> None:
         """Follow a version of the NPC and of its scene's reactions; what is felt stays."""
@@ -109,6 +111,7 @@ class Feelings(NoteSource):
     def heard(self, line: Line, present: frozenset[str]) -> None:
         """See `NoteSource`: words of a player move feelings."""
         self._react(self._words_in(line), line.who, line.ts, private=line.audience is not None)
+        self._latest = line.id
 
     def happened(
         self, what: Happening, player: str | None, now: int, *, private: bool = False
@@ -125,22 +128,21 @@ class Feelings(NoteSource):
         fired = [reaction for reaction in named if reaction.fits(what.details)]
         self._react(fired, player, now, private=private)
 
-    def judged(self, player: str, shift: Shift, mood: str, now: int, *, private: bool) -> None:
-        """A model thinks that a turn has moved something; it is believed within bounds.
+    def judged(self, player: str, verdict: Verdict, now: int, *, private: bool) -> None:
+        """A model thinks that a turn has changed something; it is believed within bounds.
 
         Args:
-            mood: that was stirred; "" for none.
+            private: the turn was a whisper.
         """
         settings = self._settings
-        most = settings.judge_step
-        bounded = Shift(*(min(max(getattr(shift, axis), -most), most) for axis in AXES))
-        if self.relations.judge(player, bounded, settings.judge_per_day, now):
+        shift = Shift(*(settings.judge_step * getattr(verdict.shift, axis) for axis in AXES))
+        if self.relations.judge(player, shift, settings.judge_per_day, now):
             self._moved.add(player)
         if private:
             return
-        self.seen.judge(player, bounded, settings.judge_per_day, now)
-        if mood:
-            self.mood.stir(mood, settings.judge_mood, now)
+        self.seen.judge(player, shift, settings.judge_per_day, now)
+        if verdict.mood:
+            self.mood.stir(verdict.mood, settings.judge_mood, now)
 
     def take_moved(self) -> Collection[str]:
         """The players who mean something else to the NPC than when this was last asked."""
@@ -179,8 +181,11 @@ class Feelings(NoteSource):
         self._happened = dict.fromkeys(snapshot.happened)
 
     def _words_in(self, line: Line) -> list[Reaction]:
-        """Reactions to the words of a line, if a player says it to this NPC."""
-        if not self._words or line.kind != "player" or line.npc != self._npc:
+        """Reactions to the words of a line, if a player says it to this NPC. Those of a line that
+        was heard already, and is answered once more, have done their work.
+        """
+        said_to_it = line.kind == "player" and line.npc == self._npc
+        if not self._words or not said_to_it or line.id == self._latest:
             return []
         said, world = Said([line.text]), WorldState()
         return [reaction for trigger, reaction in self._words if trigger.fires(said, world)]

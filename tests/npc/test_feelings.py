@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from npc.dialogue import TurnRequest
 from npc.feelings import Feelings
+from npc.judgement import Verdict
 from npc.mood import Temper
 from npc.persona import Persona
 from npc.relations import Relation
@@ -104,13 +105,27 @@ def test_a_name_is_cut_down_to_one_short_line_before_it_is_told() -> None:
 
 def test_judgements_are_believed_within_bounds() -> None:
     felt = feelings(settings=FeelingSettings(judge_step=2, judge_per_day=5, judge_mood=0.5))
+    verdict = Verdict(Shift(1, -1, 1), "amused")
+    felt.judged("anna", verdict, 0, private=False)
+    assert felt.relations.of("anna") == Relation(2, -2, 2)
     for _ in range(10):
-        felt.judged("anna", Shift(100, -100, 100), "amused", 0, private=False)
+        felt.judged("anna", verdict, 0, private=False)
     assert felt.relations.of("anna") == Relation(5, -5, 5)
     assert felt.mood.at(0).name == "amused"
-    felt.judged("anna", Shift(1), "", DAY, private=True)
-    assert felt.relations.of("anna").trust == 6
+    felt.judged("anna", verdict, DAY, private=True)
+    assert felt.relations.of("anna").trust == 7
     assert felt.seen.of("anna").trust == 5
+
+
+def test_a_second_try_at_an_answer_feels_what_the_first_one_felt() -> None:
+    engine = RecordingEngine()
+    talk = dialogue(engine, TOUCHY)
+    request = TurnRequest("t", line("You rat!"))
+    talk.begin(request, print)
+    talk.begin(replace(request, avoid=("dear",)), print)
+    first, second = engine.submitted
+    assert first.text == second.text
+    assert talk.feelings.relations.of("anna") == Relation(-30, -40)
 
 
 def test_a_snapshot_brings_back_everything_and_a_broken_one_changes_nothing() -> None:
