@@ -9,6 +9,7 @@ from gameserver.admission import Offences
 from gameserver.messages import Ack, Gap
 from gameserver.protocol import Close, Encoded, encode
 from gameserver.settings import Settings
+from gameserver.stores.journal import Gate
 from gameserver.streams import Latest, Stream
 from gameserver.tally import Tally
 from gameserver.turn import Turn
@@ -70,15 +71,17 @@ class Hearing:
         i: the next chunk to send.
         due: not before this loop time.
         resync: the next text goes as `npc.turn.sync`.
+        unit: of the journal, not before which the client knows of the turn.
     """
 
-    __slots__ = ("due", "i", "resync", "turn")
+    __slots__ = ("due", "i", "resync", "turn", "unit")
 
-    def __init__(self, turn: Turn, i: int, resync: bool) -> None:
+    def __init__(self, turn: Turn, i: int, resync: bool, unit: int = 0) -> None:
         self.turn = turn
         self.i = i
         self.due = 0.0
         self.resync = resync
+        self.unit = unit
 
 
 class Outbox:
@@ -87,20 +90,27 @@ class Outbox:
     A client that does not keep up costs two cursors: it later gets fewer and larger deltas. Order:
     answers, events by number with a turn's last words before its end, text, latest-wins values.
 
+    Answers and events wait until what they tell of is kept in the store; text waits for nothing
+    but the start of its turn.
+
     Attributes:
         delta_s: shortest time between deltas of a turn that the client asked for.
     """
 
-    def __init__(self, wire: Wire | None, settings: Settings, tally: Tally) -> None:
-        """Without a wire it keeps the place of a client that has lost its connection."""
+    def __init__(
+        self, wire: Wire | None, settings: Settings, tally: Tally, gate: Gate | None = None
+    ) -> None:
+        """Without a wire it keeps the place of a client that has lost its connection; without a
+        gate, everything may be sent at once."""
         self.delta_s = 0.0
         self._wire = wire
         self._tally = tally
+        self._gate = gate or Gate()
         self._loop = asyncio.get_running_loop()
         self._limit = settings.guards.outbound_messages
         self._gaps = Offences(settings.guards.snapshots_per_minute, 60.0)
-        self._owed: deque[Sequence[Encoded]] = deque()
-        self._control: deque[Encoded] = deque()
+        self._owed: deque[tuple[int, Sequence[Encoded]]] = deque()
+        self._control: deque[tuple[int, Encoded]] = deque()
         self._feeds: dict[Stream, Feed] = {}
         self._hearings: dict[Turn, Hearing] = {}
         self._dirty: dict[Latest, None] = {}
@@ -112,11 +122,18 @@ class Outbox:
         """Whether there is no connection."""
         return self._wire is None
 
-    def tell(self, message: Encoded) -> None:
-        """Queue an answer; answers are never merged or dropped."""
+    def tell(self, message: Encoded, *, at_once: bool = False) -> None:
+        """Queue an answer; answers are never merged or dropped.
+
+        Args:
+            at_once: it tells of nothing that is still to be kept, and overtakes those that do.
+        """
         if self._wire is None:
             return
-        self._control.append(message)
+        if at_once:
+            self._control.appendleft((0, message))
+        else:
+            self._control.append((self._gate.written, message))
         if len(self._control) < self._limit:
             self.wake()
         else:
@@ -165,10 +182,12 @@ class Outbox:
                 shown how things stand.
             chunks: the first chunk it lacks, by turn id.
         """
-        self._owed.extend((message,) for message in self._control)
+        self._owed.extend((unit, (message,)) for unit, message in self._control)
         self._control.clear()
+        now = self._gate.written
         for feed in self._feeds.values():
-            self._owed.extend(self._missed(feed, cursors.get(feed.stream.id), chunks))
+            missed = self._missed(feed, cursors.get(feed.stream.id), chunks)
+            self._owed.extend((now, messages) for messages in missed)
         self.wake()
 
     def show(self, stream: Stream) -> None:
@@ -183,7 +202,7 @@ class Outbox:
         """Read a running turn from chunk `i` on."""
         feed = next(self._feeds[stream] for stream in turn.streams if stream in self._feeds)
         if feed.wants("npc.delta"):
-            self._hearings[turn] = Hearing(turn, i, resync)
+            self._hearings[turn] = Hearing(turn, i, resync, self._gate.written)
 
     def heard(self, turn: Turn) -> int | None:
         """The first chunk of a running turn that was not sent; None if it is not followed."""
@@ -252,18 +271,31 @@ class Outbox:
     def _units(self) -> Iterator[Sequence[Encoded]]:
         """Messages that belong together. Cursors move before each is yielded, so that the
         iteration may be dropped and begun anew at any point."""
-        while self._owed:
-            yield self._owed.popleft()
-        while self._control:
-            yield (self._control.popleft(),)
+        if self._gate.late:  # whose scenes these are now, others may know
+            while self._control and self._control[0][0] == 0:
+                yield (self._control.popleft()[1],)
+            self._gate.when_opened(self.wake)
+            return
+        while self._owed and self._is_kept(self._owed[0][0]):
+            yield self._owed.popleft()[1]
+        if self._owed:
+            return
+        while self._control and self._is_kept(self._control[0][0]):
+            yield (self._control.popleft()[1],)
         for feed in list(self._feeds.values()):
             if feed.s != feed.stream.last:
                 yield from self._events(feed)
         if self._parked:
             return
         for hearing in list(self._hearings.values()):
-            if hearing.i < hearing.turn.published and self._is_due(hearing):
+            if (
+                hearing.i < hearing.turn.published
+                and self._is_kept(hearing.unit)
+                and self._is_due(hearing)
+            ):
                 yield (self._words(hearing),)
+        if self._control:
+            return  # an answer that shows the scene is not overtaken by a newer value
         while self._dirty:
             latest = next(iter(self._dirty))
             del self._dirty[latest]
@@ -272,9 +304,12 @@ class Outbox:
     def _events(self, feed: Feed) -> Iterator[Sequence[Encoded]]:
         events = feed.stream.after(feed.s)
         if events is None:
-            yield from self._catch_up(feed)
+            if self._is_kept(feed.stream.unit):
+                yield from self._catch_up(feed)
             return
         for event in events:
+            if not self._is_kept(event.unit):
+                return
             feed.s = event.s
             unit = [event.message] if feed.wants(event.t) else []
             if event.opens is not None and feed.wants("npc.delta"):
@@ -315,7 +350,8 @@ class Outbox:
         yield (encode("scene.synced", Ack(), st=stream.id, s=feed.s, ep=stream.ep),)
         for turn in feed.live() if feed.wants("npc.delta") else ():
             first = min(chunks.get(turn.id, 0), turn.published)
-            hearing = self._hearings[turn] = Hearing(turn, first, resync=True)
+            unit = self._gate.written
+            hearing = self._hearings[turn] = Hearing(turn, first, resync=True, unit=unit)
             if not self._parked:
                 yield (self._words(hearing),)
 
@@ -328,6 +364,13 @@ class Outbox:
         self._tally.count("deltas_out")
         self._tally.count("chunks_out", hearing.i - i)
         return message
+
+    def _is_kept(self, unit: int) -> bool:
+        """Whether the store has a unit of the journal; looks again once it has more."""
+        if unit <= self._gate.durable:
+            return True
+        self._gate.when_opened(self.wake)
+        return False
 
     def _is_due(self, hearing: Hearing) -> bool:
         if not self.delta_s or self._loop.time() >= hearing.due:

@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -17,6 +17,9 @@ MSGPACK = "npc.v1.msgpack"
 PRIVATE = "me"
 #: Optional parts of the protocol that this server has; clients name them in `caps` and `need`.
 FEATURES = (
+    "actions",
+    "asides",
+    "context",
     "greet",
     "history",
     "instances",
@@ -26,6 +29,7 @@ FEATURES = (
     "observe",
     "pause",
     "prefill",
+    "quests",
     "resume",
     "whisper",
     "world_event",
@@ -171,6 +175,12 @@ class Encoded:
         self.json = _encoder.encode(envelope)
         self._envelope = envelope
         self._msgpack: bytes | None = None
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any], epoch: int | None) -> "Encoded":
+        """A decoded message anew, in another epoch unless it had none."""
+        changed = {"ep": epoch} if epoch is not None and "ep" in message else {}
+        return cls(Envelope(**{**message, **changed}))
 
     def __len__(self) -> int:
         return len(self.json)

@@ -3,17 +3,21 @@
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from gameserver.protocol import Encoded, Payload, encode
+from gameserver.protocol import Encoded, Payload, encode, now_ms
 from gameserver.settings import Flow
+from gameserver.stores.journal import Book
 
 if TYPE_CHECKING:
     from gameserver.turn import Turn
+
+#: Events that the store may have beyond the window: trimming one by one would double its work.
+_SLACK = 64
 
 
 class Listener(Protocol):
@@ -36,6 +40,7 @@ class Event:
         message: encoded once, for everybody.
         at: monotonic seconds.
         opens, closes: the turn that starts or ends with it.
+        unit: of the journal, after which it may be sent.
     """
 
     s: int
@@ -44,12 +49,14 @@ class Event:
     at: float
     opens: "Turn | None"
     closes: "Turn | None"
+    unit: int
 
 
 class Stream:
     """The events of one scene, or of one session's private stream.
 
     Keeps a window of recent events; who falls behind it needs a snapshot. Only the owner appends.
+    With a book, numbers go on from where its log ends, and each event is written down.
 
     Attributes:
         id, ep: `st` and `ep` of its messages.
@@ -58,7 +65,7 @@ class Stream:
         latest: its latest-wins values.
     """
 
-    def __init__(self, stream_id: str, epoch: int, flow: Flow) -> None:
+    def __init__(self, stream_id: str, epoch: int, flow: Flow, book: Book | None = None) -> None:
         self.id = stream_id
         self.ep = epoch
         self.last = 0
@@ -67,6 +74,28 @@ class Stream:
         self._flow = flow
         self._window: deque[Event] = deque()
         self._bytes = 0
+        self._book = book
+        self._trimmed = 0  # the last event that the book was told to forget
+
+    @property
+    def unit(self) -> int:
+        """The unit of the journal after which the newest event may be sent."""
+        return self._window[-1].unit if self._window else 0
+
+    def restore(self, ended: "Mapping[str, Turn]") -> None:
+        """Go on after what is in the book. `ended` are turns by id, whose ends may be among it."""
+        assert self._book is not None
+        for s, value in self._book.log:
+            if s != self.last + 1:  # older ones cannot be told without a gap
+                self._window.clear()
+            self.last = s
+            kept = msgspec.json.decode(value)
+            message = Encoded.of(kept, self.ep)
+            at = time.monotonic() - max(now_ms() - kept["ts"], 0) / 1000
+            closes = ended.get(kept["d"]["turn"]) if kept["t"] == "npc.turn.end" else None
+            self._window.append(Event(s, kept["t"], message, at, None, closes, 0))
+        self._bytes = sum(len(event.message) for event in self._window)
+        self._trim()
 
     def append(
         self,
@@ -79,7 +108,11 @@ class Stream:
         """Number, encode and keep an event, and tell the listeners."""
         self.last += 1
         message = encode(t, d, st=self.id, s=self.last, ep=self.ep)
-        self._window.append(Event(self.last, t, message, time.monotonic(), opens, closes))
+        unit = 0
+        if self._book is not None:
+            self._book.append(self.last, message.json)
+            unit = self._book.journal.written
+        self._window.append(Event(self.last, t, message, time.monotonic(), opens, closes, unit))
         self._bytes += len(message)
         self._trim()
         self.wake()
@@ -105,6 +138,10 @@ class Stream:
             or self._window[0].at < oldest
         ):
             self._bytes -= len(self._window.popleft().message)
+        gone = self._window[0].s - 1 if self._window else 0
+        if self._book is not None and gone >= self._trimmed + _SLACK:
+            self._book.trim(gone)
+            self._trimmed = gone
 
 
 class Latest:

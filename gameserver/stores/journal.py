@@ -110,6 +110,11 @@ class Journal(Gate):
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
+    def renewed(self, deadline: float) -> None:
+        """This node may speak until then."""
+        self.deadline = deadline
+        self._open()
+
     async def settled(self) -> None:
         """Wait until all that was written so far is kept."""
         goal = self.written
