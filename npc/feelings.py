@@ -12,7 +12,7 @@ alone with this player as it is, before others as they could know it.
 The same calls with the same times give the same feelings: nothing here looks at a clock.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,9 @@ from npc.transcript import Line
 from scenes.conditions import WorldState
 from scenes.lore import LoreEntry
 from scenes.reactions import Cause, Happening, Reaction, Shift
+
+#: How things are for one player.
+StateOf = Callable[[str], WorldState]
 
 _PRIVATE = "something to tell {} when nobody else listens"
 
@@ -60,6 +63,8 @@ class Feelings(NoteSource):
         relations: what it thinks of whom.
         seen: the same, moved only by what happened before everybody.
         tokens: most of its notes in one turn.
+        states: how things are for a player, whoever runs the scene knows; without it a secret that
+            asks for more than feelings is not told to a circle.
     """
 
     def __init__(self, settings: FeelingSettings) -> None:
@@ -75,6 +80,7 @@ class Feelings(NoteSource):
         self._happened: dict[str, None] = {}
         self._moved: set[str] = set()
         self._latest = ""  # the line that was heard last
+        self.states: StateOf | None = None
 
     def recast(self, persona: Persona, reactions: Iterable[Reaction] = ()) -> None:
         """Follow a version of the NPC and of its scene's reactions; what is felt stays."""
@@ -232,16 +238,18 @@ class Feelings(NoteSource):
     def _may_hear(
         self, secret: Secret, player: str, state: WorldState, happened: Collection[str]
     ) -> bool:
-        """Whether a player beside the one who speaks may know a secret. `state` is the speaker's:
-        of the other one we know only what the NPC itself feels.
-        """
-        if any(
+        """Whether another player than the one who speaks, whose `state` is given, may know it."""
+        if self.states is not None:
+            state = self.states(player)
+        elif any(
             condition.about not in ("world", "relation")
             or (condition.about == "relation" and condition.name not in AXES)
             for condition in secret.when
         ):
             return False
-        known = _as_felt(WorldState(state.world), self.relations.of(player))
+        else:
+            state = WorldState(state.world)
+        known = _as_felt(state, self.relations.of(player))
         return secret.open_to(known, self.relations.caused(player), happened)
 
 
@@ -256,5 +264,4 @@ def _stir(mood: Mood, fired: Iterable[Reaction], now: int) -> None:
 
 
 def _as_felt(state: WorldState, relation: Relation) -> WorldState:
-    own = {axis: float(getattr(relation, axis)) for axis in AXES}
-    return replace(state, relation={**state.relation, **own})
+    return replace(state, relation={**state.relation, **relation.amounts()})

@@ -5,6 +5,7 @@ at once does not matter, and what is shown never flickers: all levels fall alike
 is strong enough and the resting mood is back.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ FAINT = 0.1
 #: Too weak to be worth keeping.
 _GONE = 0.001
 _HALF_LIFE_S = 600
+_HISTORY = 64
 _LONGEST_S = 7 * 24 * 3600
 
 
@@ -45,15 +47,33 @@ class Feeling:
     level: float
 
 
+@dataclass(frozen=True, slots=True)
+class Stir:
+    """A mood as something has just left it.
+
+    Attributes:
+        at: wall clock, ms.
+        feeling: from then on, until it dies away.
+    """
+
+    at: int
+    feeling: Feeling
+
+
 class Mood:
     """What has stirred one NPC and has not died away yet. Times are wall clock in ms; one that runs
     backwards is taken to stand still.
+
+    Attributes:
+        temper: how it behaves.
+        history: the latest stirs, oldest first, to be looked at.
     """
 
     def __init__(self, temper: Temper | None = None) -> None:
         self.temper = temper or Temper()
         self._levels: dict[str, float] = {}
         self._at = 0  # when they were so high
+        self.history: deque[Stir] = deque(maxlen=_HISTORY)
 
     def stir(self, mood: str, strength: float, now: int) -> None:
         """Something moves it.
@@ -66,6 +86,7 @@ class Mood:
         self._at = max(self._at, now)
         missing = 1 - self._levels.get(mood, 0.0)
         self._levels[mood] = 1 - missing * (1 - strength)
+        self.history.append(Stir(now, self.at(now)))
 
     def levels(self, now: int) -> dict[str, float]:
         """How strong each mood is."""

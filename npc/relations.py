@@ -43,6 +43,10 @@ class Relation:
             _within(self.fear + shift.fear, 0, MOST),
         )
 
+    def amounts(self) -> dict[str, float]:
+        """Each feeling by its name, for conditions."""
+        return {axis: float(getattr(self, axis)) for axis in AXES}
+
     def told(self, name: str) -> list[str]:
         """What of it is worth telling, each in words that name the player."""
         told = []

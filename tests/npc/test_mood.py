@@ -66,6 +66,13 @@ def test_half_is_left_after_the_half_life() -> None:
     assert mood.levels(300_000)["afraid"] == pytest.approx(FAINT)
 
 
+def test_what_stirred_it_can_be_looked_at() -> None:
+    mood = stirred([("sad", 0.3, at) for at in range(100)])
+    assert len(mood.history) == 64
+    assert mood.history[-1].at == 99
+    assert mood.history[-1].feeling == mood.at(99)
+
+
 def test_a_copy_is_stirred_alone_and_a_snapshot_brings_back_what_was() -> None:
     mood = stirred([("afraid", 0.8, 0)])
     mood.copy().stir("angry", 1, 0)

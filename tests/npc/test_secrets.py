@@ -159,6 +159,16 @@ def test_quests_and_things_of_others_are_not_known_so_nobody_hears_in_a_circle()
     assert "SECRET-QUEST" not in whisper(talk, "one", "bob", state=found)
 
 
+def test_in_a_circle_everybody_must_stand_as_the_secret_asks() -> None:
+    talk = dialogue(RecordingEngine(), KEEPER)
+    stages = {"anna": "found", "bob": "asked"}
+    talk.feelings.states = lambda player: WorldState(quests={"robin": stages[player]})
+    found = WorldState(quests={"robin": "found"})
+    assert "SECRET-QUEST" not in whisper(talk, "one", "bob", state=found)
+    stages["bob"] = "found"
+    assert "SECRET-QUEST" in whisper(talk, "two", "bob", state=found)
+
+
 def test_aloud_the_npc_only_knows_that_there_is_something_to_tell() -> None:
     engine = RecordingEngine()
     talk = dialogue(engine, KEEPER)
