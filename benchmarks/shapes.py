@@ -38,19 +38,6 @@ SHAPES = {
         rope_frequencies=rope_frequencies(64, {"rope_theta": 1000000.0}),
         tied=True,
     ),
-    "tiny": ModelConfig(
-        vocab_size=32000,
-        hidden=32,
-        layers=1,
-        heads=2,
-        kv_heads=1,
-        head_dim=16,
-        ffn=48,
-        norm_eps=1e-5,
-        max_len=512,
-        rope_frequencies=rope_frequencies(16, {"rope_theta": 10000.0}),
-        tied=True,
-    ),
 }
 
 

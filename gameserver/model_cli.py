@@ -139,8 +139,8 @@ def bench(
     profile: Annotated[
         str,
         typer.Option(
-            help="The workload: tiny, cpu, odd, gpu, long or lonely. Scenes share a prompt, each "
-            "NPC has a persona in it, each player says one line to an NPC."
+            help="The workload: tiny, cpu, odd, gpu, long, lonely or uneven. Scenes share a "
+            "prompt, each NPC has a persona in it, each player says one line to an NPC."
         ),
     ] = "cpu",
     passes: Annotated[

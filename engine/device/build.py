@@ -2,6 +2,7 @@
 
 import torch
 
+from engine import footprint
 from engine.config import EngineConfig
 from engine.device.runner import DeviceRunner
 from engine.errors import OutOfMemory
@@ -35,7 +36,7 @@ def build_runner(
     shape, size = decoder.config, config.block_size
     itemsize = decoder.kv_dtype.itemsize
     block_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * itemsize * size
-    free, total = torch.cuda.mem_get_info(decoder.device)
+    free, total = _memory(decoder.device)
     step = _step_bytes(shape, config, itemsize)
     spare = int(total * config.gpu_memory_utilization) - (total - free) - step
     budget = config.kv_cache_bytes or max(spare, 0)
@@ -67,6 +68,14 @@ def build_runner(
     runner.warm_up()
     places = config.swap_space // block_bytes
     return (SwappingRunner(runner, HostStore(cache, places)) if places else runner), blocks
+
+
+def _memory(device: torch.device) -> tuple[int, int]:
+    """Bytes of a device's memory: free, and in all. Under Triton's interpreter it is the host's."""
+    if device.type == "cpu":
+        free = footprint.available()
+        return free, free
+    return torch.cuda.mem_get_info(device)
 
 
 def _step_bytes(shape: ModelConfig, config: EngineConfig, itemsize: int) -> int:
