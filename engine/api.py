@@ -150,6 +150,16 @@ class AsyncEngine:
             await asyncio.shield(asyncio.wrap_future(result))
         self._engine.grammars.check(grammar)
 
+    def conforms(self, grammar: Grammar, text: str) -> bool:
+        """Whether a text that nothing was held to is one of a grammar's.
+
+        Raises:
+            InvalidRequest: it cannot be compiled within the bounds, or no text matches it.
+        """
+        constraint = self._engine.grammars.constrain(SamplingParams(grammar=grammar))
+        assert constraint is not None  # there is a grammar
+        return constraint.is_whole(text)
+
     def submit(
         self,
         prompt_ids: Sequence[int],

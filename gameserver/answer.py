@@ -9,11 +9,12 @@ from engine.api import Ticket
 from engine.decoding.stops import SentenceEnd
 from engine.errors import NoRoom
 from engine.outputs import RequestOutput, Usage
-from gameserver.messages import Status, TurnError, TurnUsage
+from gameserver.messages import Status, TurnAction, TurnError, TurnUsage
 from gameserver.protocol import Code
 from gameserver.safety import Listener
 from gameserver.streams import Stream
 from gameserver.turn import Turn
+from npc.actions.channels import Channels
 from npc.dialogue import Line, TurnRequest
 
 if TYPE_CHECKING:
@@ -93,6 +94,9 @@ class Answer:
     Attributes:
         cue, turn, request: what is answered, the words, and the order to the NPC.
         ticket: the engine's; None while nothing is submitted.
+        channels: takes what the engine says apart.
+        acts: what was done so far.
+        tokens: that the engine has said so far.
         speech: what the words pass through before anybody hears them.
         opening: words that come before the engine's, not spoken yet.
         mid_space: whether the words spoken so far end with a space that the engine was not shown.
@@ -105,6 +109,8 @@ class Answer:
     """
 
     __slots__ = (
+        "acts",
+        "channels",
         "cue",
         "deflected",
         "ending",
@@ -115,12 +121,15 @@ class Answer:
         "sentence",
         "speech",
         "ticket",
+        "tokens",
         "turn",
         "usages",
         "yielding",
     )
 
-    def __init__(self, cue: Cue, turn: Turn, request: TurnRequest, speech: Listener) -> None:
+    def __init__(
+        self, cue: Cue, turn: Turn, request: TurnRequest, channels: Channels, speech: Listener
+    ) -> None:
         self.cue = cue
         self.turn = turn
         self.request = request
@@ -128,15 +137,18 @@ class Answer:
         self.ending: Ending | None = None
         self.yielding = False
         self.sentence = SentenceEnd()
+        self.channels = channels
+        self.acts: list[TurnAction] = []
+        self.tokens = 0
         self.speech = speech
         self.opening = cue.prefill
         self.mid_space = self.other_words = self.deflected = False
         self.usages: list[Usage] = []
 
-    def begin_again(self, request: TurnRequest, speech: Listener) -> None:
+    def begin_again(self, request: TurnRequest, channels: Channels, speech: Listener) -> None:
         """Go on after what was spoken, with other words."""
         said = self.turn.text()
-        self.request, self.speech = request, speech
+        self.request, self.channels, self.speech = request, channels, speech
         self.opening, self.other_words = "", False
         self.mid_space = said != said.rstrip()
 

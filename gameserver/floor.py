@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -14,13 +14,24 @@ from engine.api import Ticket
 from engine.errors import ContextExceeded, EngineError, NoRoom, QueueFull
 from engine.outputs import RequestOutput
 from gameserver.answer import Answer, Cue, Ending, Spoken, bill, natural_ending
-from gameserver.messages import Activity, Emotion, NpcState, TurnEnd, TurnError, TurnStart
+from gameserver.messages import (
+    Activity,
+    Emotion,
+    NpcAside,
+    NpcState,
+    TurnEnd,
+    TurnError,
+    TurnStart,
+)
+from gameserver.plot import Plot
 from gameserver.protocol import Code, Refusal, encoded_size, new_id, now_ms
 from gameserver.safety import Safety
 from gameserver.settings import Settings
 from gameserver.streams import Latest, Stream
 from gameserver.tally import Tally
 from gameserver.turn import Turn
+from npc.actions.channels import Piece
+from npc.actions.offer import Act
 from npc.dialogue import Dialogue, TurnRequest
 from npc.mood import FAINT
 from npc.safety.filter import Passed
@@ -55,12 +66,13 @@ class Floor:
         settings: Settings,
         tally: Tally,
         safety: Safety,
+        plot: Plot,
         *,
         cancel: Callable[[Ticket], None],
         on_prompt: Callable[[str, Ticket], None] | None,
     ) -> None:
-        """`safety` filters what is said; `cancel` ends a request; `on_prompt` is shown each turn's
-        prompt.
+        """`safety` filters what is said; `plot` knows what may be done; `cancel` ends a request;
+        `on_prompt` is shown each turn's prompt.
         """
         self.dialogue = dialogue
         self.npc = dialogue.persona.id
@@ -73,6 +85,8 @@ class Floor:
         self._flow = settings.flow
         self._tally = tally
         self._safety = safety
+        self._plot = plot
+        self._urgent_by_quest = settings.replies.urgent_by_quest
         self._cancel = cancel
         self._on_prompt = on_prompt
         self.mood = dialogue.persona.temper.resting
@@ -207,8 +221,18 @@ class Floor:
 
     def _prepare(self, cue: Cue) -> Answer:
         turn = Turn(new_id("t"), self.npc, cue.streams, self._flow.delta_ms / 1000)
-        request = TurnRequest(turn.id, cue.line, cue.line.audience, cue.prefill)
-        return Answer(cue, turn, request, self._safety.listen(self.dialogue.persona))
+        brief = self._plot.brief(self.npc, cue)
+        self.dialogue.state = brief.state
+        request = TurnRequest(
+            turn.id,
+            cue.line,
+            cue.line.audience,
+            cue.prefill,
+            offer=brief.offer,
+            urgent=brief.urgent if self._urgent_by_quest else None,
+        )
+        speech = self._safety.listen(self.dialogue.persona)
+        return Answer(cue, turn, request, self.dialogue.channels(request), speech)
 
     def _begin(self, answer: Answer) -> None:
         try:
@@ -271,18 +295,57 @@ class Floor:
     def _on_output(self, answer: Answer, output: RequestOutput) -> None:
         if self.answer is not answer:
             return  # abandoned
-        if output.text:
-            self._filter(answer, output.text)
+        answer.tokens += len(output.token_ids)
+        self._take_apart(answer, answer.channels.push(output.text))
         if output.finish is None:
             return
         if output.usage is not None:
             answer.usages.append(output.usage)
         if output.finish in ("stop", "length"):
+            self._take_apart(answer, answer.channels.flush())
             self._filter(answer, "", last=True)
         if answer.ending is None and answer.other_words and self._find_other_words(answer):
             return
         self._close(answer, answer.ending or natural_ending(answer, output))
         self.go_on()
+
+    def _take_apart(self, answer: Answer, pieces: list[Piece | Act]) -> None:
+        """Let each piece of the engine's words go its way."""
+        for piece in pieces:
+            if answer.ending is not None or answer.other_words:
+                return
+            if isinstance(piece, Act):
+                self._act(answer, piece)
+            elif piece.channel == "speech":
+                self._filter(answer, piece.text)
+            elif piece.channel == "stage":
+                self._show_aside(answer, piece.text)
+            else:
+                self._tally.count("thoughts")  # nobody's business
+
+    def _act(self, answer: Answer, act: Act) -> None:
+        if all(self._passes(text) == text for text in _texts(act.args)):
+            answer.acts.append(self._plot.act(self.npc, answer, act))
+            self._tally.count("actions")
+        else:
+            self._tally.count("actions_filtered")
+
+    def _show_aside(self, answer: Answer, text: str) -> None:
+        shown = self._passes(text)
+        if not shown:
+            return
+        turn = answer.turn
+        turn.publish()  # clients see the words before it first
+        for stream in turn.streams:
+            aside = NpcAside(turn.id, self.npc, "stage", shown, len(turn.chunks))
+            stream.append("npc.aside", aside)
+
+    def _passes(self, text: str) -> str:
+        """What may be shown of a text that is no speech; "" if nothing."""
+        listener = self._safety.listen(self.dialogue.persona)
+        begun = listener.feed(text)
+        rest = listener.finish() if begun.stop is None else begun
+        return "" if rest.stop is not None else begun.text + rest.text
 
     def _filter(self, answer: Answer, text: str, *, last: bool = False) -> None:
         """Speak what may be spoken of the engine's words."""
@@ -318,7 +381,8 @@ class Floor:
         said, request = answer.turn.text(), answer.request
         if len(request.avoid) <= self._safety.retries:
             speech = self._safety.listen(self.dialogue.persona, said)
-            answer.begin_again(replace(request, prefill=said.rstrip()), speech)
+            again = replace(request, prefill=said.rstrip())
+            answer.begin_again(again, self.dialogue.channels(again), speech)
             try:
                 self._begin(answer)
             except Refusal:
@@ -334,13 +398,14 @@ class Floor:
         """
         kept = len(answer.turn.chunks)
         if not kept:
-            self._say(answer, self._safety.deflection(answer.turn.id))
             answer.deflected = True
+            self._say(answer, self._safety.deflection(answer.turn.id))
         self._stop(answer, Ending("truncated", "filtered", kept))
 
     def _say(self, answer: Answer, text: str) -> None:
         turn = answer.turn
-        text, over = answer.sentence.push(text, answer.yielding)
+        enough = not answer.deflected and self.dialogue.said_enough(answer.request, answer.tokens)
+        text, over = answer.sentence.push(text, answer.yielding or enough)
         if not turn.chunks and answer.cue.listeners is None:
             self._show("speaking", answer.cue.session.player)
         if turn.bytes + encoded_size(text) > self._limits.out_bytes - _OVERHEAD_BYTES:
@@ -348,8 +413,10 @@ class Floor:
             return
         if text:
             turn.append(text)
-        if over:
+        if over and answer.yielding:
             self._stop(answer, Ending("interrupted", "yield", len(turn.chunks)))
+        elif over:
+            self._stop(answer, Ending("completed", "stop", len(turn.chunks)))
 
     def _stop(self, answer: Answer, ending: Ending) -> None:
         """No more words. The turn ends when the engine confirms, within two of its steps."""
@@ -371,7 +438,7 @@ class Floor:
             len(turn.chunks),
             turn.text(),
             ending.kept,
-            (),
+            tuple(answer.acts),
             charges,
             ending.err,
             self._emotion(),
@@ -393,6 +460,7 @@ class Floor:
         if len(self._finished) > self._flow.finished_turns:
             self._finished.popitem(last=False)
         self._tally.count(f"turns_ended_{ending.status}")
+        self._tally.count("actions_dropped", answer.channels.dropped)
         if not answer.cue.greeting:
             self._tally.measure("queue_ms", charges.queue_ms)
             self._tally.measure("ttft_ms", charges.ttft_ms)
@@ -417,6 +485,18 @@ class Floor:
     def _emotion(self) -> Emotion | None:
         felt = self.dialogue.feelings.mood.at(now_ms())
         return Emotion(felt.name, round(felt.level, 2)) if felt.level >= FAINT else None
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All texts in the arguments of an action."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _texts(item)
 
 
 def refusal_of(error: EngineError) -> Refusal:

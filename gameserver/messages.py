@@ -108,6 +108,16 @@ class Gap(msgspec.Struct, frozen=True, rename={"first": "from", "last": "to"}):
     last: int
 
 
+class QuestView(msgspec.Struct, frozen=True):
+    """Where a quest is; `ending` is "" until it has ended."""
+
+    quest: str
+    title: str
+    stage: str
+    journal: str
+    ending: str
+
+
 class SceneView(msgspec.Struct, frozen=True, omit_defaults=True):
     """`scene.joined`, `scene.snapshot`: the scene as it is now."""
 
@@ -116,6 +126,7 @@ class SceneView(msgspec.Struct, frozen=True, omit_defaults=True):
     turns: list[TurnSync]
     meta: dict[str, Any]
     gap: Gap | None = None
+    quests: list[QuestView] = []
 
 
 class PresenceMeta(msgspec.Struct, frozen=True):
@@ -194,6 +205,61 @@ class Emotion(msgspec.Struct, frozen=True):
     intensity: float
 
 
+class TurnAction(msgspec.Struct, frozen=True):
+    """An action within a turn: `at_i` chunks of the turn come before it."""
+
+    action: str
+    name: str
+    args: dict[str, Any]
+    at_i: int
+
+
+class NpcAction(msgspec.Struct, frozen=True):
+    """`npc.action`: an NPC does something, and the game says what becomes of it
+    (`action.result`). `player` is whom it is for; null: everybody. The id of a turn that begins
+    with "q-" belongs to no words: a quest told the NPC to act.
+    """
+
+    turn: str
+    action: str
+    name: str
+    args: dict[str, Any]
+    at_i: int
+    npc: str
+    player: str | None
+
+
+class NpcAside(msgspec.Struct, frozen=True):
+    """`npc.aside`: what is not said but shown, like a smile; `at_i` as in `npc.action`."""
+
+    turn: str
+    npc: str
+    kind: str
+    text: str
+    at_i: int
+
+
+class QuestReward(msgspec.Struct, frozen=True):
+    """What a game should give to the players of a quest."""
+
+    item: str
+    count: int
+
+
+class QuestUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`quest.update`: a stage of a quest has begun; `scene` stands in those of one player, whose
+    stream is `me`.
+    """
+
+    quest: str
+    title: str
+    stage: str
+    journal: str
+    ending: str
+    rewards: list[QuestReward]
+    scene: str | None = None
+
+
 class TurnEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     """`npc.turn.end`: how a turn ended and all of its text; `kept` chunks of it are remembered.
     `emotion` is left out while the NPC is in its resting mood.
@@ -206,7 +272,7 @@ class TurnEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     n: int
     text: str
     kept: int
-    actions: tuple[()]
+    actions: tuple[TurnAction, ...]
     usage: TurnUsage
     err: TurnError | None = None
     emotion: Emotion | None = None

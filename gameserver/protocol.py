@@ -79,6 +79,8 @@ class Code(StrEnum):
     NO_NPC = "no_npc"
     BUSY = "busy"
     NO_TURN = "no_turn"
+    OVER_BUDGET = "over_budget"
+    HALTED = "halted"
     DUPLICATE_ID = "duplicate_id"
     HEARTBEAT_LOST = "heartbeat_lost"
     REPLACED = "replaced"

@@ -13,8 +13,11 @@ import msgspec
 from engine.api import Ticket
 from engine.errors import EngineError
 from gameserver.answer import Cue
+from gameserver.budgets import Budgets
 from gameserver.chronicle import read_page
 from gameserver.commands import (
+    ActionResult,
+    ContextSet,
     HistoryGet,
     Interrupt,
     Observe,
@@ -38,6 +41,7 @@ from gameserver.messages import (
     WorldEvent,
 )
 from gameserver.overheard import Overheard, Witnessed
+from gameserver.plot import Plot
 from gameserver.protocol import Code, Encoded, Refusal, new_id, now_ms
 from gameserver.safety import Safety
 from gameserver.scene_view import view_scene
@@ -49,6 +53,7 @@ from gameserver.wording import clean_line
 from npc.cast import OpenScene
 from npc.dialogue import Line
 from npc.director import choose
+from npc.relations import AXES
 from npc.roster import Npc
 from scenes.reactions import Happening
 
@@ -63,6 +68,7 @@ class SceneActor:
         stream: its public events; the stream's id is the scene's.
         pack: what is played, in the version that new turns follow.
         floors: the NPCs that were needed so far.
+        plot: its quests, and what its NPCs do.
         empty_since: monotonic time at which the last one left; None while somebody is there.
     """
 
@@ -74,6 +80,7 @@ class SceneActor:
         settings: Settings,
         tally: Tally,
         safety: Safety,
+        budgets: Budgets,
         *,
         cancel: Callable[[Ticket], None],
         on_prompt: Callable[[str, Ticket], None] | None,
@@ -81,12 +88,17 @@ class SceneActor:
         self.stream = Stream(stream_id, epoch, settings.flow)
         self.pack = pack
         self.floors: dict[str, Floor] = {}
+        self._members: dict[Session, Role] = {}
+        self.plot = Plot(self.stream, pack, self._members, self._relation, self._felt)
         self._new_floor = partial(
             Floor,
             scene=self.stream,
+            plot=self.plot,
             settings=settings,
             tally=tally,
             safety=safety,
+            budgets=budgets,
+            account=pack.id,
             cancel=cancel,
             on_prompt=on_prompt,
         )
@@ -95,7 +107,6 @@ class SceneActor:
         self._meta = Latest("scene.meta", self.stream, self._describe)
         self.empty_since: float | None = time.monotonic()
         self._limits = settings.limits
-        self._members: dict[Session, Role] = {}
         self._states: dict[str, Literal["present", "away"]] = {}  # of players, as announced
         self._last_addressed: dict[str, str] = {}  # player -> NPC
 
@@ -120,6 +131,7 @@ class SceneActor:
             live = partial(self.live_turns, session)
             session.outbox.follow(self.stream, partial(self._snapshot, session), live, interest)
             self._show_live_turns(session)
+            self.plot.enter(session.player)
             if command.greet:
                 self._greet(session)
         return self._view(session, "scene.joined", re)
@@ -131,6 +143,7 @@ class SceneActor:
         self._announce_presence(session, role)
         if not self._is_present(session.player):
             self._last_addressed.pop(session.player, None)
+            self.plot.story.leave(session.player)
         for floor in self.floors.values():
             floor.withdraw(session, self._members)
         self._attend()
@@ -157,6 +170,7 @@ class SceneActor:
             if not floor.gone:
                 pack.recast(floor.dialogue)
         self.forget_gone()
+        self.plot.adopt(pack)
         if (before.title, before.meta) != (pack.title, pack.meta):
             self._meta.changed()
         if [*map(_shown, before.npcs.values())] != [*map(_shown, pack.npcs.values())]:
@@ -172,6 +186,11 @@ class SceneActor:
         """The server goes: all turns end, and nothing new begins."""
         for floor in self.floors.values():
             floor.close()
+
+    def halt(self) -> None:
+        """No more words of a model: all turns end."""
+        for floor in self.floors.values():
+            floor.halt()
 
     def abandon(self) -> None:
         """End turns whose end the engine did not confirm."""
@@ -283,6 +302,17 @@ class SceneActor:
         details = event.data if isinstance(event.data, dict) else {}
         what = Happening("event", event.name, details)
         self.happened(what, session.player, private=private)
+        self.plot.happened(what, session.player)
+
+    def tell(self, session: "Session", told: ContextSet) -> None:
+        """A game tells of its player; see `Plot.tell`."""
+        self._require_player(session)
+        self.plot.tell(session, told)
+
+    def settle(self, session: "Session", result: ActionResult) -> None:
+        """A game says what became of an action; see `Plot.settle`."""
+        self._require_player(session)
+        self.plot.settle(session, result)
 
     def happened(self, what: Happening, player: str | None, *, private: bool = False) -> None:
         """Let all NPCs feel what they feel about something.
@@ -348,6 +378,7 @@ class SceneActor:
                 raise refusal_of(error) from error
             self._overheard.tell(dialogue)
             self._witnessed.tell(dialogue.feelings)
+            dialogue.sources += self.plot.sources(npc)
             self.floors[npc] = self._new_floor(dialogue)
         return self.floors[npc]
 
@@ -369,6 +400,20 @@ class SceneActor:
         if say.to:
             return next((name for name in say.to if name in self.pack.npcs), None)
         return choose(self.pack, text, self._last_addressed.get(session.player))
+
+    def _relation(self, npc: str, player: str) -> dict[str, float]:
+        """What an NPC feels about a player, whether or not it was needed so far."""
+        floor = self.floors.get(npc)
+        if floor is not None:
+            relation = floor.dialogue.feelings.relations.of(player)
+        elif npc in self.pack.npcs:
+            relation = self.pack.npcs.persona(npc).stranger
+        else:
+            return {}
+        return {axis: float(getattr(relation, axis)) for axis in AXES}
+
+    def _felt(self, what: Happening, player: str | None, private: bool) -> None:
+        self.happened(what, player, private=private)
 
     def _is_present(self, player: str) -> bool:
         return player in self._states
@@ -433,6 +478,7 @@ class SceneActor:
             self.floors,
             session.outbox,
             meta=self._describe(self._meta.rev),
+            quests=self.plot.quests(session.player),
             room=self._limits.out_bytes,
             gap=gap,
             re=re,

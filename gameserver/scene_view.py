@@ -4,7 +4,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gameserver.floor import Floor
-from gameserver.messages import Activity, Gap, NpcView, PlayerView, Role, SceneView, TurnSync
+from gameserver.messages import (
+    Activity,
+    Gap,
+    NpcView,
+    PlayerView,
+    QuestView,
+    Role,
+    SceneView,
+    TurnSync,
+)
 from gameserver.outbox import Outbox
 from gameserver.protocol import Encoded, encode
 from gameserver.streams import Stream
@@ -28,6 +37,7 @@ def view_scene(
     outbox: Outbox,
     *,
     meta: Mapping[str, object],
+    quests: list[QuestView],
     room: int,
     gap: Gap | None,
     re: int | None,
@@ -40,6 +50,7 @@ def view_scene(
     Args:
         states: of the players.
         meta: the payload of `scene.meta`.
+        quests: of the one who looks.
         room: most bytes; text that does not fit follows as `npc.turn.sync`.
         gap: events that it stands in for.
         re: the command it answers.
@@ -53,7 +64,7 @@ def view_scene(
         for npc in pack.npcs.values()
     ]
     turns: list[TurnSync] = []
-    scene = SceneView(list(players.values()), npcs, turns, dict(meta), gap)
+    scene = SceneView(list(players.values()), npcs, turns, dict(meta), gap, quests)
     room -= _ENVELOPE_BYTES + len(encode(t, scene))
     for floor in floors.values():
         turn = floor.answer.turn if floor.answer is not None else None

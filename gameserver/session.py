@@ -163,9 +163,11 @@ class Session:
             case c.FlowSet():
                 return _reply(message, "ack", self._set_flow(command))
             case c.ContextSet():
-                raise Refusal(Code.FORBIDDEN, "this server takes no context for NPCs")
+                actor = self._scene(message)
+                actor.tell(self, command)
             case c.ActionResult():
-                raise Refusal(Code.NO_TURN, "no turn of this server has actions")
+                actor = self._scene(message, turn=command.turn)
+                actor.settle(self, command)
             case c.Identify() | c.Bye():
                 raise AssertionError("the connection answers these")
         return _reply(message, "ack", Ack(), actor)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 from engine.api import Ticket
+from gameserver.budgets import Budgets
 from gameserver.messages import SceneTitle
 from gameserver.protocol import Code, Refusal, encoded_size, now_ms
 from gameserver.safety import Safety
@@ -32,6 +33,7 @@ class World:
         settings: Settings,
         tally: Tally,
         safety: Safety,
+        budgets: Budgets,
         *,
         cancel: Callable[[Ticket], None],
         on_prompt: Callable[[str, Ticket], None] | None,
@@ -44,6 +46,7 @@ class World:
         self._settings = settings
         self._tally = tally
         self._safety = safety
+        self._budgets = budgets
         self._cancel = cancel
         self._on_prompt = on_prompt
 
@@ -97,6 +100,7 @@ class World:
             self._settings,
             self._tally,
             self._safety,
+            self._budgets,
             cancel=self._cancel,
             on_prompt=self._on_prompt,
         )
@@ -105,10 +109,11 @@ class World:
 
     def forget_idle(self) -> None:
         """Drop instances that have been empty for long, and NPCs that are no longer part of a
-        scene, and let moods die away. Call about once a second.
+        scene, and let moods die away and quests run out. Call about once a second.
         """
         for actor in self.actors.values():
             actor.forget_gone()
+            actor.plot.pass_time()
             if actor.members:
                 actor.look()
         deadline = time.monotonic() - self._settings.flow.scene_idle_s
@@ -126,6 +131,11 @@ class World:
         """The server goes: every turn ends."""
         for actor in self.actors.values():
             actor.close()
+
+    def halt(self) -> None:
+        """No more words of a model: every turn ends."""
+        for actor in self.actors.values():
+            actor.halt()
 
     def abandon(self) -> None:
         """End turns whose end the engine did not confirm."""

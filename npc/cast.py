@@ -6,13 +6,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.api import AsyncEngine
+from engine.errors import InvalidRequest
+from npc.actions.repertoire import everything
 from npc.dialogue import Dialogue
 from npc.judgement import GRAMMAR
 from npc.lore import lorebook, triggers
 from npc.notes import Place, SourceMaker
 from npc.prompt import PromptWriter
+from npc.quests.document import read_quests
+from npc.quests.quest import Quest, related
 from npc.roster import Roster, load_roster
 from npc.settings import ReplySettings
+from scenes.actions import Action
 from scenes.conditions import WorldState
 from scenes.document import PackError, Scalar
 from scenes.library import Library, OpenPack, Progress
@@ -43,8 +48,10 @@ class OpenScene:
     """One version of a pack that can be played, in any number of running scenes.
 
     Attributes:
-        id, title, meta, allows_instances, events, folder: as in `ScenePack`.
+        id, title, meta, allows_instances, events, context, folder: as in `ScenePack`.
         npcs: who is there, by id, in the order of the scene file.
+        quests: by id, in the order of the scene file.
+        related: ids of the NPCs about whose feelings a quest asks.
     """
 
     def __init__(
@@ -55,6 +62,7 @@ class OpenScene:
         writer: PromptWriter,
         replies: ReplySettings,
         sources: Sequence[SourceMaker] = (),
+        quests: Mapping[str, Quest] | None = None,
     ) -> None:
         pack = opened.pack
         self.id = pack.id
@@ -62,6 +70,9 @@ class OpenScene:
         self.meta: Mapping[str, Scalar] = pack.meta
         self.allows_instances = pack.allows_instances
         self.events = pack.events
+        self.context = pack.context
+        self.quests = quests or {}
+        self.related = related(self.quests)
         self.folder = pack.folder
         self.npcs = npcs
         self._opened = opened
@@ -110,10 +121,24 @@ class OpenScene:
         )
         dialogue.state = WorldState(pack.meta)
 
-    def says_the_same(self, pack: ScenePack, npcs: Roster) -> bool:
+    def actions(self, npc: str) -> Sequence[Action]:
+        """What an NPC can do beside talking."""
+        return self.npcs.persona(npc).actions if npc in self.npcs else ()
+
+    def says_the_same(self, read: "Read") -> bool:
         """Whether a pack that was read anew is no different from this version."""
         mine = self._opened.pack
-        return pack == mine and list(npcs.items()) == list(self.npcs.items())
+        same = read.pack == mine and list(read.npcs.items()) == list(self.npcs.items())
+        return same and read.quests == self.quests
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A pack as its files say it."""
+
+    pack: ScenePack
+    npcs: Roster
+    quests: Mapping[str, Quest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +205,7 @@ class Cast:
             PackError: the pack is wrong, or its id is taken.
             ContextExceeded, OutOfMemory: it is too long for the model or the cache.
         """
-        pack, npcs = await asyncio.to_thread(_read, folder)
-        return await self._open(pack, npcs, progress)
+        return await self._open(await asyncio.to_thread(_read, folder), progress)
 
     async def open_all(self, folders: Sequence[Path], progress: Progress) -> None:
         """Open packs: read them all, then warm. Errors are those of `open`, of the first pack."""
@@ -189,8 +213,8 @@ class Cast:
         for done, folder in enumerate(folders):
             progress("Reading the scenes", done, len(folders))
             read.append(await asyncio.to_thread(_read, folder))
-        for pack, npcs in read:
-            await self._open(pack, npcs, progress)
+        for each in read:
+            await self._open(each, progress)
 
     async def reload(self, folder: Path, swap: Callable[[OpenScene], None]) -> Reloaded:
         """Read a pack again, and go on with what it says now. Turns that are open end on the
@@ -203,20 +227,23 @@ class Cast:
             PackError, ContextExceeded, OutOfMemory: the new version cannot be used; the old one
                 stays.
         """
-        pack, npcs = await asyncio.to_thread(_read, folder)
+        read = await asyncio.to_thread(_read, folder)
+        pack, npcs = read.pack, read.npcs
         old = next((scene for scene in self._scenes.values() if scene.folder == folder), None)
         if old is None:
-            scene = await self._open(pack, npcs, None)
+            scene = await self._open(read, None)
             return Reloaded(scene.id, "opened", added=tuple(npcs))
         if pack.id != old.id:
             problem = f"was {old.id!r} when the scene was opened; a running scene keeps its id"
             raise PackError(pack.file, 0, "id", problem)
-        if old.says_the_same(pack, npcs):
+        if old.says_the_same(read):
             return Reloaded(old.id, "unchanged")
 
         def exchange(opened: OpenPack) -> None:
-            self._scenes[pack.id] = scene = self._scene(opened, npcs)
+            self._scenes[pack.id] = scene = self._scene(opened, read)
             swap(scene)
+
+        await self._prepare(read)
 
         texts = SceneTexts(pack, npcs, self._writer)
         await self._library.replace(pack, texts, self._first(pack.id, npcs), exchange)
@@ -227,29 +254,52 @@ class Cast:
         self._scenes.clear()
         await self._library.close()
 
-    async def _open(self, pack: ScenePack, npcs: Roster, progress: Progress | None) -> OpenScene:
+    async def _open(self, read: Read, progress: Progress | None) -> OpenScene:
+        pack, npcs = read.pack, read.npcs
+        await self._prepare(read)
         if self._replies.feelings.judge and not self.engine.scripted:
             await self.engine.prepare(GRAMMAR)  # the first verdict must not hold up the event loop
         texts = SceneTexts(pack, npcs, self._writer)
         opened = await self._library.open(pack, texts, self._first(pack.id, npcs), progress)
-        scene = self._scenes[pack.id] = self._scene(opened, npcs)
+        scene = self._scenes[pack.id] = self._scene(opened, read)
         return scene
+
+    async def _prepare(self, read: Read) -> None:
+        """Compile what NPCs can do, so that no turn waits for it, and nothing wrong is found then.
+
+        Raises:
+            PackError: names the NPC and the action whose arguments no reply can be held to.
+        """
+        checked: set[Action] = set()
+        for npc in read.npcs:
+            actions = read.npcs.persona(npc).actions if read.npcs[npc].acts else ()
+            for action in actions:
+                if action in checked:
+                    continue
+                checked.add(action)
+                try:
+                    await self.engine.prepare(everything([action]).grammar())
+                except InvalidRequest as error:
+                    where = f"{npc}: actions {action.name}"
+                    raise PackError(read.pack.file, 0, where, str(error)) from error
 
     def _first(self, scene_id: str, npcs: Roster) -> list[str]:
         """Whom to keep warm in a scene beside those of the others."""
         others = (scene for scene in self._scenes.values() if scene.id != scene_id)
         return npcs.first(max(self._warm_npcs - sum(len(scene.warmed) for scene in others), 0))
 
-    def _scene(self, opened: OpenPack, npcs: Roster) -> OpenScene:
-        return OpenScene(opened, npcs, self.engine, self._writer, self._replies, self._sources)
+    def _scene(self, opened: OpenPack, read: Read) -> OpenScene:
+        engine, writer, replies = self.engine, self._writer, self._replies
+        return OpenScene(opened, read.npcs, engine, writer, replies, self._sources, read.quests)
 
 
-def _read(folder: Path) -> tuple[ScenePack, Roster]:
-    """A pack and its people. Blocks: run it in a thread."""
+def _read(folder: Path) -> Read:
+    """A pack, its people and its quests. Blocks: run it in a thread."""
     pack = load_pack(folder)
     npcs = load_roster(pack)
+    quests = read_quests(pack, {npc: npcs.persona(npc) for npc in npcs} if pack.quests else {})
     # A large world has many files, and nobody needs their paths any more.
-    return replace(pack, npcs=()), npcs
+    return Read(replace(pack, npcs=()), npcs, quests)
 
 
 def _difference(scene: str, old: Roster, new: Roster) -> Reloaded:

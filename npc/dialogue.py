@@ -11,6 +11,8 @@ from engine.errors import ContextExceeded
 from engine.outputs import RequestOutput
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
+from npc.actions.channels import Channels
+from npc.actions.offer import TOKENS, Offer
 from npc.feelings import Feelings
 from npc.judgement import Judge
 from npc.lore import Lorebook, LoreSource
@@ -37,6 +39,8 @@ class TurnRequest:
         prefill: words the answer begins with. The engine goes on after them; they are not part of
             its output.
         avoid: words that earlier tries at this turn used and this one must not.
+        offer: what may be done beside talking; None: nothing.
+        urgent: whether the answer goes before others; None leaves it to the NPC's kind.
     """
 
     turn: str
@@ -44,6 +48,8 @@ class TurnRequest:
     audience: Audience = None
     prefill: str = ""
     avoid: tuple[str, ...] = ()
+    offer: Offer | None = None
+    urgent: bool | None = None
 
 
 class Dialogue:
@@ -150,7 +156,7 @@ class Dialogue:
             if entry.line.id != request.line.id
         ]
         # Arrival, frames and the opening of the reply are in the overhead.
-        room = self._room - self._writer.overhead
+        room = self._room - self._writer.overhead - (TOKENS if request.offer else 0)
         room -= len(newest.ids) + self._writer.length(request.prefill)
         if room < 0:
             raise ContextExceeded(self._room, self._room - room, "the line")
@@ -164,10 +170,10 @@ class Dialogue:
         ids = self._writer.own(self.persona, told, recalled, newest, request.prefill, notes)
         ticket = self._engine.submit(
             ids,
-            self._sampling([*(entry.line for entry in history), request.line], request.avoid),
+            self._sampling([*(entry.line for entry in history), request.line], request),
             on_output=on_output,
             prefix=self._prefix,
-            priority=self._settings.priorities.of(self.persona.kind),
+            priority=self._settings.priorities.of(self.persona.kind, request.urgent),
             salt=self._salt(request.audience),
             shares=(f"player {request.line.who}", f"scene {self._stream}"),
         )
@@ -175,6 +181,23 @@ class Dialogue:
             self._transcript.add(request.line)
             self._tell_heard(request.line)
         return ticket
+
+    def channels(self, request: TurnRequest) -> Channels:
+        """What takes the engine's words of a turn apart."""
+        offer = request.offer
+        if not self._engine.scripted:
+            return Channels(offer)
+        if offer is None:  # an exact stream is what a script is for
+            return Channels(plain=True)
+        return Channels(offer, partial(self._engine.conforms, offer.grammar()))
+
+    def said_enough(self, request: TurnRequest, tokens: int) -> bool:
+        """Whether a turn ends with its sentence after so many tokens. What may be done after a
+        sentence belongs to it, so the engine, which knows nothing of actions, does not see to it.
+        """
+        if request.offer is None or self._engine.scripted:
+            return False
+        return tokens > self._settings.sentence_after
 
     def commit(self, request: TurnRequest, text: str, heard: int, status: str, ts: int) -> None:
         """Remember what the NPC said.
@@ -321,15 +344,15 @@ class Dialogue:
         """Whether the NPC said it, by itself or because the game made it."""
         return line.kind != "player" and line.who == self.persona.id
 
-    def _sampling(self, told: list[Line], avoid: tuple[str, ...] = ()) -> SamplingParams:
+    def _sampling(self, told: list[Line], request: TurnRequest) -> SamplingParams:
         """How to answer after the lines that the prompt tells."""
         if self._engine.scripted:  # an exact stream is what a script is for
             return SamplingParams(max_tokens=self._max_tokens)
-        settings = self._settings
+        settings, offer = self._settings, request.offer
         names = sorted({self.persona.name, *self._others, *(line.name for line in told)})
         replies = [line.text for line in told if line.kind == "npc" and self._is_own(line)]
         return SamplingParams(
-            max_tokens=settings.max_tokens,
+            max_tokens=settings.max_tokens + (TOKENS if offer else 0),
             min_tokens=1,  # an NPC that is asked says something
             temperature=settings.temperature,
             top_k=settings.top_k,
@@ -338,9 +361,11 @@ class Dialogue:
             repetition_penalty=settings.repetition_penalty,
             presence_penalty=settings.presence_penalty,
             frequency_penalty=settings.frequency_penalty,
-            bad_words=self._worn(replies) + avoid,
+            bad_words=self._worn(replies) + request.avoid,
             stop=settings.stop + stops(names),
-            sentence_after=settings.sentence_after,
+            # An action may follow the sentence: then whoever takes the reply apart ends it.
+            sentence_after=None if offer else settings.sentence_after,
+            grammar=offer.grammar() if offer else None,
         )
 
     def _worn(self, replies: list[str]) -> tuple[str, ...]:

@@ -22,8 +22,15 @@ class Priorities(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     #: Makes the place feel alive; may be late.
     ambient: PriorityClass = 2
 
-    def of(self, kind: str) -> int:
-        """The class of an NPC of this kind."""
+    def of(self, kind: str, urgent: bool | None = None) -> int:
+        """The class of an NPC of this kind.
+
+        Args:
+            urgent: whether players wait for just this answer to go on, if that is known: then it is
+                a quest-giver's, and that of a quest-giver for whom nobody waits is a host's.
+        """
+        if urgent is not None:
+            kind = "quest_giver" if urgent else "host" if kind == "quest_giver" else kind
         value: int = getattr(self, kind)
         return value
 

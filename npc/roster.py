@@ -22,6 +22,7 @@ class Npc:
         id, name, kind, role: as in `Persona`.
         mood: the one it rests in.
         greets: whether it has a greeting.
+        acts: whether it can do anything beside talking.
         packed: the persona; most NPCs of a large world are never spoken to.
     """
 
@@ -31,6 +32,7 @@ class Npc:
     role: str
     mood: str
     greets: bool
+    acts: bool
     packed: bytes
 
     @property
@@ -86,5 +88,6 @@ def _packed(persona: Persona) -> Npc:
         persona.role,
         sys.intern(persona.temper.resting),
         bool(persona.greeting),
+        bool(persona.actions),
         zlib.compress(_encoder.encode(persona)),
     )

@@ -77,7 +77,11 @@ class ReplySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     transcript_lines: Count = 400
     #: Whispering circles whose lines it remembers at most.
     circles: Count = 64
-    #: Whose words are computed first.
-    priorities: Priorities = Priorities()
     #: Moods, relations and secrets.
     feelings: FeelingSettings = FeelingSettings()
+    #: Whose words are computed first.
+    priorities: Priorities = Priorities()
+    #: Whether that follows quests: an NPC is as urgent as a quest-giver to players for whom it has
+    #: a quest that has not ended, and to nobody else. Off, because a quest-giver's first word
+    #: matters to newcomers, too.
+    urgent_by_quest: bool = False

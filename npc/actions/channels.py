@@ -52,16 +52,20 @@ class Channels:
             they hold what no message can, or no grammar kept them valid and they are not.
     """
 
-    def __init__(self, offer: Offer | None = None, check: Check | None = None) -> None:
+    def __init__(
+        self, offer: Offer | None = None, check: Check | None = None, *, plain: bool = False
+    ) -> None:
         """
         Args:
             offer: what is open; None: brackets are speech.
             check: judges actions that no grammar has kept valid.
+            plain: everything is speech, and released as it comes.
         """
         self.dropped = 0
         self._names = tuple(action.name for action in offer.actions) if offer else ()
         self._left = offer.most if offer else 0
         self._check = check
+        self._plain = plain
         self._held = ""  # not decided yet
         self._gap = ""  # white space that nothing has followed yet
         self._said = ""  # end of the speech so far
@@ -74,6 +78,8 @@ class Channels:
 
     def push(self, text: str) -> list[Piece | Act]:
         """Take in new text; return what is decided by it, in order."""
+        if self._plain:
+            return [Piece("speech", text)] if text else []
         self._held += text
         return list(self._split(ended=False))
 

@@ -150,6 +150,13 @@ class Repertoire(NoteSource):
             del self._last[key]
         return [self._replace(deed, "timed_out", "") for deed in late]
 
+    def forget(self, player: str) -> None:
+        """Delete what is kept about a player."""
+        for deed in [deed for deed in self._deeds if deed.player == player]:
+            self._deeds.remove(deed)
+        for key in [key for key in self._last if key[1] == player]:
+            del self._last[key]
+
     def notes(self, moment: Moment) -> list[Note]:
         """What the NPC has done lately, as far as those who hear the answer know of it."""
         listeners = moment.audience
@@ -191,6 +198,13 @@ class Repertoire(NoteSource):
         settled = replace(deed, outcome=outcome, reason=reason)
         self._deeds[self._deeds.index(deed)] = settled
         return settled
+
+
+def everything(actions: Sequence[Action]) -> Offer:
+    """All of some actions, as if all that they may choose from were there."""
+    keys = [arg.source.removeprefix("context ") for action in actions for arg in action.args]
+    asking = Asking("player", ("player",), WorldState(), dict.fromkeys(keys, "thing"))
+    return Offer(tuple(Open(action.name, _schema(action, asking) or "") for action in actions))
 
 
 def _schema(action: Action, asking: Asking) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from html import escape
 
 from npc.quests.quest import Quest, Stage, Step
-from scenes.conditions import Condition
+from scenes.conditions import in_words, one_of
 
 _WIDTH, _HEIGHT, _ACROSS, _DOWN, _MARGIN = 210, 52, 40, 76, 24
 _ARC = 90
@@ -112,22 +112,8 @@ def _reason(step: Step) -> str:
     if step.on is not None:
         by = f" by {step.on.npc}" if step.on.npc else ""
         words.append(f"{step.on.name}{by}{'' if step.on.ok else ' refused'}")
-        words += [f"{key} {_one_of(values)}" for key, values in step.on.fields]
-    return ", ".join([*words, *map(_told, step.when)])
-
-
-def _told(condition: Condition) -> str:
-    if condition.about not in ("items", "relation"):
-        return f"{condition.name} {_one_of(condition.values)}"
-    if len(condition.values) == 1:
-        return f"{condition.name} ≥ {condition.values[0]}"
-    return f"{condition.values[0]} ≤ {condition.name} ≤ {condition.values[1]}"
-
-
-def _one_of(values: tuple[object, ...]) -> str:
-    return "= " + " or ".join(
-        str(value).lower() if value in (True, False) else str(value) for value in values
-    )
+        words += [f"{key} {one_of(values)}" for key, values in step.on.fields]
+    return ", ".join([*words, *map(in_words, step.when)])
 
 
 def _name(stage: Stage) -> str:

@@ -144,3 +144,15 @@ class Quest:
 def allowed(stage: Stage, npc: str, action: str) -> bool:
     """Whether a stage opens an action to an NPC."""
     return action in stage.allows.get(npc, ()) or action in stage.allows.get(EVERYBODY, ())
+
+
+def related(quests: Mapping[str, Quest]) -> tuple[str, ...]:
+    """Ids of the NPCs about whose feelings a condition asks."""
+    found: dict[str, None] = {}
+    for quest in quests.values():
+        for stage in quest.stages.values():
+            for step in stage.steps:
+                for condition in step.when:
+                    if condition.about == "relation":
+                        found[condition.name.rpartition(".")[0]] = None
+    return tuple(found)
