@@ -17,7 +17,11 @@ from npc.quests.document import read_quests
 from npc.quests.quest import Quest, related
 from npc.roster import Roster, load_roster
 from npc.settings import ReplySettings
+<<<<<<< main
 from scenes.actions import Action
+=======
+from npc.shelf import Shelf
+>>>>>>> local
 from scenes.conditions import WorldState
 from scenes.document import PackError, Scalar
 from scenes.library import Library, OpenPack, Progress
@@ -87,8 +91,8 @@ class OpenScene:
         """The NPCs whose prefixes are kept computed."""
         return self._opened.warmed
 
-    def dialogue(self, npc: str, stream: str) -> Dialogue:
-        """A fresh dialogue of one NPC in the running scene `stream`.
+    def dialogue(self, npc: str, stream: str, shelf: Shelf | None = None) -> Dialogue:
+        """A dialogue of one NPC in the running scene `stream`, which remembers what is on `shelf`.
 
         Raises:
             ContextExceeded: scene and persona are too long for the model.
@@ -103,6 +107,7 @@ class OpenScene:
             self._writer,
             self._replies,
             sources=[source for source in made if source is not None],
+            shelf=shelf,
         )
         self.recast(dialogue)
         return dialogue

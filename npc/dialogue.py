@@ -21,6 +21,7 @@ from npc.persona import Persona
 from npc.prompt import STRANGER, PromptWriter, Utterance, stops
 from npc.recall import Recall
 from npc.settings import ReplySettings
+from npc.shelf import Shelf
 from npc.transcript import Audience, Entry, Line, Transcript
 from scenes.conditions import WorldState
 from scenes.reactions import Reaction
@@ -79,6 +80,7 @@ class Dialogue:
         lore_tokens: int = 0,
         sources: Sequence[NoteSource] = (),
         reactions: Iterable[Reaction] = (),
+        shelf: Shelf | None = None,
     ) -> None:
         """
         Args:
@@ -90,6 +92,7 @@ class Dialogue:
             lore_tokens: most tokens of it in one turn; 0 takes those of `settings`.
             sources: see the class.
             reactions: of its scene, beside its own.
+            shelf: where its transcript is kept; what is there already, it remembers.
         """
         self._stream = stream
         self.state = WorldState()
@@ -100,7 +103,7 @@ class Dialogue:
         self.recast(persona, prefix, others, lore, lore_tokens, reactions)
         self._engine = engine
         self._writer = writer
-        self._transcript = Transcript(settings.transcript_lines, settings.circles)
+        self._transcript = Transcript(settings.transcript_lines, settings.circles, shelf)
         self._judge = None
         if settings.feelings.judge and not engine.scripted:
             self._judge = Judge(engine, writer, settings.priorities.ambient)
@@ -138,7 +141,9 @@ class Dialogue:
             raise ContextExceeded(limit, actual, "the line")
 
     def hear(self, line: Line) -> None:
-        """Take in a line that wants no answer."""
+        """Take in a line that wants no answer, unless it was heard already."""
+        if line.id in self._transcript:
+            return
         self._transcript.add(line)
         self._tell_heard(line)
 

@@ -10,6 +10,10 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import msgspec
+
+from npc.shelf import NoShelf, Shelf
+
 Audience = frozenset[str] | None
 
 
@@ -63,15 +67,24 @@ class Entry:
 class Transcript:
     """The lines of one NPC in one running scene."""
 
-    def __init__(self, lines_per_audience: int, circles: int) -> None:
+    def __init__(self, lines_per_audience: int, circles: int, shelf: Shelf | None = None) -> None:
         """Keeps so many lines of each audience, and so many audiences beside the whole scene, those
-        that spoke last.
+        that spoke last. On a shelf they outlive the process; what is there already is remembered.
         """
         self._most = lines_per_audience
         self._circles = circles
+        self._shelf = shelf or NoShelf()
         self._entries: OrderedDict[Audience, deque[Entry]] = OrderedDict()
         self._by_id: dict[str, Entry] = {}
-        self._serials = itertools.count()
+        serial = -1
+        for key, value in self._shelf.take().items():
+            line, place = msgspec.msgpack.decode(value, type=tuple[Line, tuple[int, int]])
+            serial = int(key)
+            self._take_in(Entry(line, serial, place))
+        self._serials = itertools.count(serial + 1)
+
+    def __contains__(self, line_id: str) -> bool:
+        return line_id in self._by_id
 
     def add(self, line: Line, answers: str | None = None) -> None:
         """Take a line in; one with a known id is taken once.
@@ -84,16 +97,8 @@ class Transcript:
         serial = next(self._serials)
         cue = self._by_id.get(answers) if answers else None
         entry = Entry(line, serial, (cue.serial, 1) if cue else (serial, 0))
-        entries = self._entries.setdefault(line.audience, deque())
-        self._entries.move_to_end(line.audience)
-        entries.append(entry)
-        self._by_id[line.id] = entry
-        if len(entries) > self._most:
-            del self._by_id[entries.popleft().line.id]
-        circles = [audience for audience in self._entries if audience is not None]
-        if len(circles) > self._circles:
-            for forgotten in self._entries.pop(circles[0]):
-                del self._by_id[forgotten.line.id]
+        self._keep(entry)
+        self._take_in(entry)
 
     def amend(self, line_id: str, text: str, heard: int) -> Line | None:
         """Change how much of a line was heard, and return it. One that is forgotten already stays
@@ -103,7 +108,12 @@ class Transcript:
         if entry is None:
             return None
         entry.line = replace(entry.line, text=text, heard=heard)
+        self._keep(entry)
         return entry.line
+
+    def newest(self, most: int) -> list[Line]:
+        """The lines taken in last, of all audiences: for who may know everything."""
+        return [entry.line for entry in self._collect(list(self._entries), by_place=False)][-most:]
 
     def told_to(self, audience: Audience) -> list[Entry]:
         """What a prompt may hold whose answer `audience` hears, in the order of places."""
@@ -121,6 +131,30 @@ class Transcript:
         audiences = [a for a in self._entries if a is None or player in a]
         return [entry.line for entry in self._collect(audiences, by_place=False)]
 
+    def _take_in(self, entry: Entry) -> None:
+        audience = entry.line.audience
+        entries = self._entries.setdefault(audience, deque())
+        self._entries.move_to_end(audience)
+        entries.append(entry)
+        self._by_id[entry.line.id] = entry
+        if len(entries) > self._most:
+            self._forget(entries.popleft())
+        circles = [circle for circle in self._entries if circle is not None]
+        if len(circles) > self._circles:
+            for forgotten in self._entries.pop(circles[0]):
+                self._forget(forgotten)
+
+    def _keep(self, entry: Entry) -> None:
+        self._shelf.put(_key(entry), msgspec.msgpack.encode((entry.line, entry.place)))
+
+    def _forget(self, entry: Entry) -> None:
+        del self._by_id[entry.line.id]
+        self._shelf.drop(_key(entry))
+
     def _collect(self, audiences: list[Audience], *, by_place: bool) -> list[Entry]:
         found = [e for a in audiences for e in self._entries[a] if e.line.text]
         return sorted(found, key=lambda e: (e.place, e.serial) if by_place else (e.serial,))
+
+
+def _key(entry: Entry) -> str:
+    return f"{entry.serial:012}"  # keys are read in their order
