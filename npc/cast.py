@@ -17,11 +17,8 @@ from npc.quests.document import read_quests
 from npc.quests.quest import Quest, related
 from npc.roster import Roster, load_roster
 from npc.settings import ReplySettings
-<<<<<<< main
-from scenes.actions import Action
-=======
 from npc.shelf import Shelf
->>>>>>> local
+from scenes.actions import Action
 from scenes.conditions import WorldState
 from scenes.document import PackError, Scalar
 from scenes.library import Library, OpenPack, Progress
