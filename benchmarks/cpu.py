@@ -23,7 +23,7 @@ from rich.progress import Progress
 
 from benchmarks.cpu_report import write_report
 from benchmarks.cpu_stage import Setting, take_samples, warm_up
-from benchmarks.measuring import Column
+from benchmarks.measuring import Column, commit
 from benchmarks.rivals.models import as_folder, as_gguf
 from engine.weights.fetch import fetch_model
 from engine.weights.load import AnyNumerics, LoadedModel, load_model
@@ -46,7 +46,10 @@ class Ours:
         self._spec, self._data, self._threads = spec, data, threads
         self._loaded: tuple[AnyNumerics, LoadedModel] | None = None
         self._software = ", ".join(
-            (f"troupe {_commit()}", *(f"{name} {version(name)}" for name in ("torch", "numba")))
+            (
+                f"troupe {commit() or version('troupe-npc')}",
+                *(f"{name} {version(name)}" for name in ("torch", "numba")),
+            )
         )
 
     def lines(self, name: str, profile: str, seed: int, repetitions: int) -> Iterator[str]:
@@ -67,12 +70,6 @@ class Ours:
             )
             self._loaded = numerics, model
         return self._loaded[1]
-
-
-def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or version("troupe-npc")
 
 
 def rivals(a: argparse.Namespace) -> dict[str, list[str]]:

@@ -26,15 +26,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
-
-import torch
 
 from benchmarks import gpu_parts
 from benchmarks.gpu_parts import Run, small_pool
 from benchmarks.gpu_stage import SWITCHES, Setting, Stage, switched_off
-from benchmarks.measuring import Column
+from benchmarks.measuring import Column, commit
 from benchmarks.rounds import Recorder
 from benchmarks.shapes import SHAPES
 from gameserver.bench.workload import PROFILES
@@ -105,17 +103,10 @@ def take(parts: Sequence[str], run: Run) -> None:
             PARTS[name].take(stage, run)
 
 
-def software(settings: Mapping[str, object]) -> str:
-    """Versions, and settings that were given by hand."""
-    command = ["git", "describe", "--always", "--dirty"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    parts = [f"troupe {found.stdout.strip()}".strip(), f"torch {torch.__version__}"]
-    for name in ("triton",):
-        try:
-            parts.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            continue
-    return ", ".join([*parts, *(f"{name}={value}" for name, value in settings.items())])
+def software(commit: str, settings: Mapping[str, object]) -> str:
+    """Versions, and settings of the engine that were given by hand."""
+    versions = [f"troupe {commit}", *(f"{name} {version(name)}" for name in ("torch", "triton"))]
+    return ", ".join([*versions, *(f"{name}={value}" for name, value in settings.items())])
 
 
 def main() -> None:
@@ -130,6 +121,7 @@ def main() -> None:
     parser.add_argument("--quantization", help="of the weights, as the engine's setting")
     parser.add_argument("--top-p", type=float, default=1.0, help="below 1: sampled, not greedy")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="of the engine")
+    parser.add_argument("--commit", default=commit(), help="of Troupe, if this is no checkout")
     parser.add_argument("--out", type=Path, help="samples are appended to it")
     a = parser.parse_args()
     parts, profiles = a.parts.split(","), tuple(a.profiles.split(","))
@@ -149,7 +141,9 @@ def main() -> None:
     if a.quantization is not None:
         given["quantization"] = a.quantization
     setting = Setting(a.shape, off, a.top_p, given)
-    recorder = Recorder(a.out, Column(setting.column, profiles[0], a.seed, software(given)))
+    recorder = Recorder(
+        a.out, Column(setting.column, profiles[0], a.seed, software(a.commit, given))
+    )
     rates = tuple(float(rate) for rate in a.rates.split(","))
     take(several[0], Run(setting, recorder, profiles, a.seed, a.repetitions, rates))
 

@@ -4,8 +4,10 @@ Imports nothing of the engine, so that another engine's Python can measure itsel
 """
 
 import contextlib
+import functools
 import json
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -116,15 +118,34 @@ def burst_figures(times: Sequence[tuple[float, float]], out: int, wall: float) -
     }
 
 
+def commit() -> str:
+    """Which version of Troupe this is; "" where there is no repository."""
+    command = ["git", "describe", "--always", "--dirty"]
+    with contextlib.suppress(OSError):
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return ""
+
+
+@functools.cache
 def machine() -> str:
-    """The processor's name and the number of cores."""
+    """The processor's name and the number of cores; the GPU, if there is one."""
     name = "unknown processor"
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 name = line.partition(":")[2].strip()
                 break
-    return f"{name}, {psutil.cpu_count()} cores"
+    return ", ".join([f"{name}, {psutil.cpu_count()} cores", *_gpus()])
+
+
+def _gpus() -> list[str]:
+    """Names and drivers of NVIDIA GPUs. Asked of a tool: torch would take hold of them."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    with contextlib.suppress(OSError):
+        found = subprocess.run(query, capture_output=True, text=True, check=False)
+        if found.returncode == 0:
+            return [line.replace(", ", ", driver ") for line in found.stdout.splitlines()]
+    return []
 
 
 def read_samples(path: Path) -> list[Sample]:
