@@ -6,22 +6,17 @@ Only what stands between the two marks is written anew; what people wrote around
 """
 
 import argparse
-import statistics
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal
 
-from benchmarks.cpu_plot import bars
+from benchmarks.bars import bars
 from benchmarks.measuring import Sample, read_samples
+from benchmarks.report import CALM_CORES, Figure, Results, Target, number, table
 
 BEGIN, END = (
     "<!-- measured: written by benchmarks.cpu_report -->",
     "<!-- end of what is measured -->",
 )
-#: Samples in which others took more cores than this are used only where there is no better one.
-CALM_CORES = 0.15
 OURS = ("exact", "bf16", "fast", "int4")
 SWITCHED_OFF = {
     "reads-apart": "shared context is read again for each sequence (no tree attention)",
@@ -32,113 +27,19 @@ SWITCHED_OFF = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One promise about the profile `cpu`.
-
-    Attributes:
-        label: what is promised.
-        column, measure, figure: where it is found.
-        bound: the figure that is promised.
-        kind: whether it is the least or the most.
-        compared: whether rivals have such a figure.
-    """
-
-    label: str
-    column: str
-    measure: str
-    figure: str
-    kind: Literal["least", "most"]
-    bound: float
-    compared: bool = True
-
-    def reached(self, value: float) -> bool:
-        """Whether a figure keeps the promise."""
-        return value >= self.bound if self.kind == "least" else value <= self.bound
-
-    def best(self, values: Iterable[float]) -> float:
-        """The best of several figures."""
-        return max(values) if self.kind == "least" else min(values)
-
-    def times_better(self, value: float, rival: float) -> float:
-        """How many times better than a rival's figure; below 1 is worse."""
-        return value / rival if self.kind == "least" else rival / value
-
-
 TARGETS = (
-    Target("16 at once, cold, tok/s", "fast", "cold", "tok_s", "least", 320),
-    Target("16 again, warm, tok/s", "fast", "warm", "tok_s", "least", 560),
-    Target("new lines to warm NPCs, tok/s", "fast", "lines", "tok_s", "least", 480),
-    Target("TTFT p99, 16 at once, cold, s", "fast", "cold", "ttft_p99_s", "most", 1.6),
-    Target("TTFT p99, 16 at once, new lines, s", "fast", "lines", "ttft_p99_s", "most", 0.5),
-    Target("one alone, cold: TTFT, s", "fast", "alone", "ttft_p50_s", "most", 0.5),
-    Target("one alone, cold: decode, tok/s", "fast", "alone", "decode_tok_s", "least", 80),
-    Target("the same with `int4`, tok/s", "int4", "alone", "decode_tok_s", "least", 117),
-    Target("prompt tokens computed, cold", "fast", "cold", "prefill_computed", "most", 2850),
-    Target("quest-giver's TTFT p99 ÷ idle", "fast", "quests", "ratio", "most", 3, False),
-    Target("`bf16`: new lines to warm NPCs, tok/s", "bf16", "lines", "tok_s", "least", 294),
+    Target("16 at once, cold, tok/s", "fast", "cpu", "cold", "tok_s", "least", 320),
+    Target("16 again, warm, tok/s", "fast", "cpu", "warm", "tok_s", "least", 560),
+    Target("new lines to warm NPCs, tok/s", "fast", "cpu", "lines", "tok_s", "least", 480),
+    Target("TTFT p99, 16 at once, cold, s", "fast", "cpu", "cold", "ttft_p99_s", "most", 1.6),
+    Target("TTFT p99, 16 at once, new lines, s", "fast", "cpu", "lines", "ttft_p99_s", "most", 0.5),
+    Target("one alone, cold: TTFT, s", "fast", "cpu", "alone", "ttft_p50_s", "most", 0.5),
+    Target("one alone, cold: decode, tok/s", "fast", "cpu", "alone", "decode_tok_s", "least", 80),
+    Target("the same with `int4`, tok/s", "int4", "cpu", "alone", "decode_tok_s", "least", 117),
+    Target("prompt tokens computed, cold", "fast", "cpu", "cold", "prefill_computed", "most", 2850),
+    Target("quest-giver's TTFT p99 ÷ idle", "fast", "cpu", "quests", "ratio", "most", 3, False),
+    Target("`bf16`: new lines to warm NPCs, tok/s", "bf16", "cpu", "lines", "tok_s", "least", 294),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure of several samples: their median, smallest and largest.
-
-    Attributes:
-        disturbed: whether others computed meanwhile (then there is one sample).
-    """
-
-    median: float
-    least: float
-    most: float
-    count: int
-    disturbed: bool
-
-    def __str__(self) -> str:
-        if self.count == 1:
-            return f"{number(self.median)} (1 run{', disturbed' if self.disturbed else ''})"
-        least, most = number(self.least), number(self.most)
-        return least if least == most else f"{number(self.median)} ({least}–{most})"
-
-
-class Results:
-    """Samples by column, profile and measure."""
-
-    def __init__(self, samples: Iterable[Sample]) -> None:
-        self._samples: dict[tuple[str, str, str], list[Sample]] = defaultdict(list)
-        for sample in samples:
-            self._samples[sample.column, sample.profile, sample.measure].append(sample)
-
-    def columns(self, profile: str, measure: str) -> list[str]:
-        """Columns that have a measure: ours in their order, then the rest."""
-        found = [c for c, p, m in self._samples if (p, m) == (profile, measure)]
-        return sorted(found, key=lambda c: OURS.index(c) if c in OURS else len(OURS))
-
-    def chosen(self, column: str, profile: str, measure: str) -> list[Sample]:
-        """The samples that count: undisturbed ones, or the least disturbed if there are none."""
-        samples = self._samples.get((column, profile, measure), [])
-        samples = sorted(samples, key=lambda sample: sample.disturbance)
-        return [sample for sample in samples if sample.disturbance < CALM_CORES] or samples[:1]
-
-    def figure(self, column: str, profile: str, measure: str, name: str) -> Figure | None:
-        """One figure of what was measured, or None if it was not."""
-        samples = self.chosen(column, profile, measure)
-        values = [sample.figures[name] for sample in samples if name in sample.figures]
-        if not values:
-            return None
-        disturbed = samples[0].disturbance >= CALM_CORES
-        return Figure(statistics.median(values), min(values), max(values), len(values), disturbed)
-
-    def all_chosen(self) -> list[Sample]:
-        """Every sample that counts."""
-        return [sample for key in self._samples for sample in self.chosen(*key)]
-
-
-def number(value: float) -> str:
-    """Three digits, or all of a whole number."""
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
 
 
 def is_rival(column: str) -> bool:
@@ -146,17 +47,11 @@ def is_rival(column: str) -> bool:
     return column.startswith(("llama.cpp", "vLLM"))
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
-
-
 def targets_table(results: Results) -> str:
     """Each promise: what it is, what was measured, beside each rival's best column."""
     rows = []
     for target in TARGETS:
-        ours = results.figure(target.column, "cpu", target.measure, target.figure)
+        ours = results.figure(target.column, target.profile, target.measure, target.figure)
         rivals = [
             _best(results, target, engine) if target.compared else None
             for engine in ("llama.cpp", "vLLM")
@@ -165,15 +60,12 @@ def targets_table(results: Results) -> str:
         ratio = "–"
         if ours and known:
             ratio = f"{target.times_better(ours.median, target.best(known)):.2f}×"
-        sign = "≥" if target.kind == "least" else "≤"
         verdict = "not measured"
         if ours:
             verdict = "reached" if target.reached(ours.median) else "**missed**"
         measured = f"**{ours}**" if ours else "–"
         beside = [rival or "–" for rival in rivals]
-        rows.append(
-            [target.label, *beside, f"{sign} {number(target.bound)}", measured, ratio, verdict]
-        )
+        rows.append([target.label, *beside, target, measured, ratio, verdict])
     head = ["measure", "llama.cpp best", "vLLM best", "target", "Troupe", "against best rival", ""]
     return table(head, rows)
 
@@ -295,7 +187,7 @@ def header(results: Results) -> str:
 
 def render(samples: Iterable[Sample]) -> str:
     """All tables there are samples for."""
-    results = Results(samples)
+    results = Results(samples, OURS)
     parts: list[tuple[str, Callable[[], str], bool]] = [
         ("Targets", lambda: targets_table(results), bool(results.columns("cpu", "cold"))),
         ("All columns, `cpu`", lambda: columns_table(results, "cpu"), True),
@@ -321,7 +213,7 @@ def write_report(samples: Path) -> Path:
     _, _, after = rest.partition(END)
     measured = read_samples(samples)
     text = render(measured)
-    if drawn := picture(Results(measured)):
+    if drawn := picture(Results(measured, OURS)):
         plot = samples.with_suffix(".svg")
         plot.write_text(drawn)
         text = f"{text}\n\n![Tokens per second of every column]({plot.name})"

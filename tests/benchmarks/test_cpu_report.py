@@ -5,9 +5,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.cpu_plot import bars
-from benchmarks.cpu_report import BEGIN, END, TARGETS, Results, number, render, write_report
+from benchmarks.bars import bars
+from benchmarks.cpu_report import BEGIN, END, TARGETS, render, write_report
 from benchmarks.measuring import Sample, read_samples
+from benchmarks.report import Results, number
 
 OURS = frozenset({"ours"})
 

@@ -1,7 +1,9 @@
-"""Bars of tokens per second, as an SVG that needs no library to write or to see."""
+"""Figures as bars, in an SVG that needs no library to write or to see."""
 
 from collections.abc import Mapping
 from xml.sax.saxutils import escape
+
+from benchmarks.report import number
 
 _WIDTH, _LABEL, _BAR, _GAP, _TITLE = 760, 190, 16, 4, 30
 _OURS, _THEIRS = "#2f6f9f", "#b0b0b0"
@@ -11,7 +13,7 @@ def bars(groups: Mapping[str, Mapping[str, float]], ours: frozenset[str]) -> str
     """An SVG of horizontal bars.
 
     Args:
-        groups: for each title, figures by column; larger is better.
+        groups: for each title, figures by column, all of one unit.
         ours: columns that are drawn in our colour.
     """
     most = max(value for figures in groups.values() for value in figures.values())
@@ -27,7 +29,7 @@ def bars(groups: Mapping[str, Mapping[str, float]], ours: frozenset[str]) -> str
                 f'<text x="{_LABEL - 8}" y="{middle}" text-anchor="end">{escape(column)}</text>'
                 f'<rect x="{_LABEL}" y="{y}" width="{value * scale:.1f}" height="{_BAR}" '
                 f'fill="{colour}"/>'
-                f'<text x="{_LABEL + value * scale + 6:.1f}" y="{middle}">{value:,.0f}</text>'
+                f'<text x="{_LABEL + value * scale + 6:.1f}" y="{middle}">{number(value)}</text>'
             )
             y += _BAR + _GAP
     body = "\n".join(parts)
