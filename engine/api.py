@@ -59,6 +59,7 @@ class AsyncEngine:
         scripted: whether replies come from a file (`script:FILE`), and `scripted_length`, the
             longest.
         kv_summary: one line on the size of the KV pool.
+        halted: whether the kill switch is on.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class AsyncEngine:
         self.model_name = "script" if isinstance(model, ScriptedModel) else model.name
         self.max_model_len = self._engine.max_model_len
         self.kv_summary = kv_summary(self._engine, model, config)
+        self.halted = False
         self._sinks: dict[int, Callable[[RequestOutput], None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -188,7 +190,8 @@ class AsyncEngine:
             sibling: another sample of the same prompt, whose KV this one shares.
 
         Raises:
-            InvalidRequest, ContextExceeded, QueueFull, EngineStopped: at once; nothing was taken.
+            InvalidRequest, ContextExceeded, QueueFull, Halted, EngineStopped: at once; nothing was
+                taken.
         """
         if self._stopping:
             raise EngineStopped("the engine is shutting down")
@@ -210,6 +213,20 @@ class AsyncEngine:
         if ticket.id in self._sinks:  # else it has ended: no work, and no place in the queue
             self._engine.cancel(ticket._request)
             self._wake.set()
+
+    def halt(self) -> None:
+        """The kill switch: end every request, queued or running, within one step, and take none
+        until `release`. Idempotent.
+        """
+        self.halted = True
+        self._engine.halt()
+        self._wake.set()
+
+    def release(self) -> None:
+        """Take requests again after `halt`. Idempotent."""
+        self.halted = False
+        self._engine.release()
+        self._wake.set()
 
     async def stream(
         self,

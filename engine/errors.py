@@ -55,6 +55,18 @@ class NoRoom(EngineError):
         self.retry_ms = retry_ms
 
 
+class Halted(EngineError):
+    """Somebody has stopped all generation until further notice. `retry_ms` is a guess: a person has
+    to let it go on.
+    """
+
+    code = "halted"
+
+    def __init__(self, retry_ms: int = 5000) -> None:
+        super().__init__("all generation is halted by the operator")
+        self.retry_ms = retry_ms
+
+
 class EngineStopped(EngineError):
     """The engine is not running (not started yet, or shut down)."""
 

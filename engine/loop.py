@@ -19,6 +19,7 @@ from engine.entrance import Entrance
 from engine.errors import (
     ContextExceeded,
     EngineError,
+    Halted,
     NoRoom,
     OutOfMemory,
     QueueFull,
@@ -78,6 +79,7 @@ class Engine:
         self._stats = Stats()
         self._inbox: deque[Callable[[], None]] = deque()
         self._ids = itertools.count()
+        self._halted = False
         self._draw_seed = (
             secrets.randbits if config.seed is None else random.Random(config.seed).getrandbits
         )
@@ -145,8 +147,11 @@ class Engine:
             ContextExceeded: it can never fit; nothing was taken for it.
             QueueFull: `max_waiting` requests wait already.
             NoRoom: it does not fit beside the prefixes that are kept.
+            Halted: see `halt`.
         """
         try:
+            if self._halted:
+                raise Halted
             ids = self.entrance.check(
                 prompt_ids, params, prefix=prefix, priority=priority, pooling=pooling
             )
@@ -193,6 +198,18 @@ class Engine:
     def cancel(self, request: Request) -> None:
         """End a request wherever it is, before the next step. Idempotent."""
         self._inbox.append(partial(self._cancelled.append, request))
+
+    def halt(self) -> None:
+        """End all requests before the next step, and take none until `release`. Idempotent.
+
+        Prefixes are computed as ever: nobody speaks by them.
+        """
+        self._halted = True
+        self._inbox.append(self._end_all)
+
+    def release(self) -> None:
+        """Take requests again. Idempotent."""
+        self._halted = False
 
     def measures(self) -> list[Series]:
         """Histograms of waits, gaps and sizes so far."""
@@ -242,6 +259,12 @@ class Engine:
         for request in self._cancelled:
             self._end(request, "cancelled")
         self._cancelled.clear()
+        if self._halted:  # what another thread let in at the same time
+            self._end_all()
+
+    def _end_all(self) -> None:
+        for request in self._scheduler.requests:
+            self._end(request, "cancelled")
 
     def _look_around(self) -> None:
         """Renew the gauges, if that is due."""

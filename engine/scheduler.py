@@ -67,6 +67,11 @@ class Scheduler:
         return not (self.waiting or self.slots.running or self.parked or self.warming)
 
     @property
+    def requests(self) -> list[Request]:
+        """All that have not ended."""
+        return [*self.waiting, *self.slots.running, *self.parked]
+
+    @property
     def holders(self) -> list[Request]:
         """Requests that have blocks."""
         return [request for request in self.slots.running + self.parked if request.blocks]

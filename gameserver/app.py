@@ -174,8 +174,9 @@ class Application:
     async def run(self, on_ready: Callable[[], None]) -> None:
         """The whole life of the process: start, serve until a signal comes, stop.
 
-        SIGHUP makes the scenes follow their files. SIGTERM and SIGINT end it in good order; one
-        that comes later than `SAME_WISH_S` after the first ends it at once.
+        SIGHUP makes the scenes follow their files. SIGUSR1 halts all generation and SIGUSR2 lets it
+        go on. SIGTERM and SIGINT end it in good order; one that comes later than `SAME_WISH_S`
+        after the first ends it at once.
 
         Args:
             on_ready: called once players may come.
@@ -183,6 +184,9 @@ class Application:
         loop = asyncio.get_running_loop()
         if hasattr(signal, "SIGHUP"):
             loop.add_signal_handler(signal.SIGHUP, lambda: self._in_background(self.reload()))
+        if hasattr(signal, "SIGUSR1"):
+            loop.add_signal_handler(signal.SIGUSR1, self.halt)
+            loop.add_signal_handler(signal.SIGUSR2, self.release)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         starting = asyncio.create_task(self.start())
@@ -205,6 +209,21 @@ class Application:
             self._stop.set()
         elif now - self._asked > SAME_WISH_S:
             os._exit(128 + number)
+
+    @property
+    def halted(self) -> bool | None:
+        """Whether all generation is halted; None before players may come."""
+        return None if self.game is None or self.engine is None else self.engine.halted
+
+    def halt(self) -> None:
+        """The kill switch, see `GameServer.halt`; before the game is up there is nothing to end."""
+        if self.game is not None:
+            self.game.halt()
+
+    def release(self) -> None:
+        """Let generation go on."""
+        if self.game is not None:
+            self.game.release()
 
     async def reload(self) -> Mapping[str, object] | None:
         """Let the scenes follow their files; what changed and what is wrong, see `Report`."""

@@ -12,8 +12,9 @@ import structlog
 
 from engine.api import Ticket
 from engine.errors import ContextExceeded, EngineError, NoRoom, QueueFull
-from engine.outputs import RequestOutput
+from engine.outputs import RequestOutput, Usage
 from gameserver.answer import Answer, Cue, Ending, Spoken, bill, natural_ending
+from gameserver.budgets import Budgets
 from gameserver.messages import (
     Activity,
     Emotion,
@@ -67,12 +68,19 @@ class Floor:
         tally: Tally,
         safety: Safety,
         plot: Plot,
+        budgets: Budgets,
+        account: str,
         *,
         cancel: Callable[[Ticket], None],
         on_prompt: Callable[[str, Ticket], None] | None,
     ) -> None:
-        """`safety` filters what is said; `plot` knows what may be done; `cancel` ends a request;
-        `on_prompt` is shown each turn's prompt.
+        """
+        Args:
+            safety: filters what is said.
+            plot: knows what may be done.
+            budgets: what may be said; the NPC's has the id `account` before its own.
+            cancel: ends a request.
+            on_prompt: is shown each turn's prompt.
         """
         self.dialogue = dialogue
         self.npc = dialogue.persona.id
@@ -85,6 +93,8 @@ class Floor:
         self._flow = settings.flow
         self._tally = tally
         self._safety = safety
+        self._budgets = budgets
+        self._account = f"{account}/{self.npc}"
         self._plot = plot
         self._urgent_by_quest = settings.replies.urgent_by_quest
         self._cancel = cancel
@@ -111,15 +121,18 @@ class Floor:
             How many turns come before its answer.
 
         Raises:
-            Refusal: `busy`, or what the engine says against it.
+            Refusal: `busy`, `over_budget`, or what the engine says against it.
         """
         self._check_share(cue)
+        self._budgets.check(self._account, cue.session.player)
         if self.answer is not None:
+            self._budgets.turn(self._account, cue.session.player)
             announce()
             self._queue.append(cue)
             return sum(not waiting.session.away for waiting in self._queue)
         answer = self._prepare(cue)
         self._begin(answer)
+        self._budgets.turn(self._account, cue.session.player)
         announce()
         self._open(answer)
         return 0
@@ -197,6 +210,12 @@ class Floor:
         """End the turn whose end the engine does not confirm."""
         if self.answer is not None and self.answer.ending is not None:
             self._close(self.answer, self.answer.ending)
+
+    def halt(self) -> None:
+        """No more words of a model: end the turn. What waits gets turns that fail."""
+        if self.answer is not None:
+            kept = len(self.answer.turn.chunks)
+            self._stop(self.answer, Ending("interrupted", "halted", kept))
 
     def close(self) -> None:
         """The server goes: end the turn, drop what waits."""
@@ -301,6 +320,7 @@ class Floor:
             return
         if output.usage is not None:
             answer.usages.append(output.usage)
+            self._spend(answer, output.usage)
         if output.finish in ("stop", "length"):
             self._take_apart(answer, answer.channels.flush())
             self._filter(answer, "", last=True)
@@ -346,6 +366,10 @@ class Floor:
         begun = listener.feed(text)
         rest = listener.finish() if begun.stop is None else begun
         return "" if rest.stop is not None else begun.text + rest.text
+
+    def _spend(self, answer: Answer, usage: Usage) -> None:
+        computed = usage.prompt_tokens - usage.cached_tokens + usage.completion_tokens
+        self._budgets.spend(self._account, answer.cue.session.player, computed)
 
     def _filter(self, answer: Answer, text: str, *, last: bool = False) -> None:
         """Speak what may be spoken of the engine's words."""
@@ -508,4 +532,5 @@ def refusal_of(error: EngineError) -> Refusal:
     if isinstance(error, NoRoom):
         return Refusal(Code.BUSY, "memory is short", retry_ms=error.retry_ms)
     known = {code.value for code in Code}
-    return Refusal(Code(error.code) if error.code in known else Code.INTERNAL, str(error))
+    code = Code(error.code) if error.code in known else Code.INTERNAL
+    return Refusal(code, str(error), retry_ms=getattr(error, "retry_ms", None))

@@ -11,9 +11,11 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import structlog
 from websockets.asyncio.server import Server, ServerConnection, serve
 
 from engine.api import Ticket
+from gameserver.budgets import Budgets
 from gameserver.connection import Connection, House
 from gameserver.guards import GuardedConnection, Handshakes
 from gameserver.handshake import SUBPROTOCOLS, Doorman, choose_framing
@@ -30,6 +32,8 @@ _SWEEP_S = 1.0
 _TURN_POLL_S = 0.02
 _ENDING_S = 2.0  # an engine that takes longer to confirm the end of a turn is not waited for
 
+_log = structlog.get_logger("troupe.game")
+
 
 @dataclass(frozen=True, slots=True)
 class InspectedPrompt:
@@ -45,6 +49,7 @@ class GameServer:
     Attributes:
         port: that is listened on; 0 before `start`.
         safety: its rules about words.
+        budgets: what may be generated.
     """
 
     def __init__(self, cast: Cast, settings: Settings, *, inspect: bool = False) -> None:
@@ -54,6 +59,7 @@ class GameServer:
         self._engine = cast.engine
         self._tally = Tally()
         self.safety = Safety(settings.safety, self._tally, scripted=cast.engine.scripted)
+        self.budgets = Budgets(settings.budgets, self._tally)
         self._prompts: OrderedDict[str, InspectedPrompt] = OrderedDict()
         self._handshakes = Handshakes(settings.guards.handshakes, settings.guards.handshake_age_s)
         self._doorman = Doorman(settings, self._tally)
@@ -62,6 +68,7 @@ class GameServer:
             settings,
             self._tally,
             self.safety,
+            self.budgets,
             cancel=cast.engine.cancel,
             on_prompt=self._keep_prompt if inspect else None,
         )
@@ -114,6 +121,22 @@ class GameServer:
         """Let the running scenes of a pack follow a new version of it."""
         self._world.adopt(scene)
 
+    def halt(self) -> None:
+        """The kill switch: every reply of the engine, also of the API, ends within one step, and
+        none begins until `release`. Idempotent.
+        """
+        if not self._engine.halted:
+            self._tally.count("halts")
+            _log.warning("all generation is halted")
+        self._engine.halt()
+        self._world.halt()
+
+    def release(self) -> None:
+        """Let NPCs speak again. Idempotent."""
+        if self._engine.halted:
+            _log.warning("generation goes on")
+        self._engine.release()
+
     async def drain(self) -> None:
         """Take nobody in any more, end all speech, send everybody away. Idempotent."""
         assert self._server is not None
@@ -149,6 +172,8 @@ class GameServer:
             **self._tally.gauges(),
             **self._world.gauges(),
             **self._sessions.gauges(),
+            **self.budgets.gauges(),
+            "halted": self._engine.halted,
             "connections": len(self._connections),
             "handshakes": len(self._handshakes),
         }

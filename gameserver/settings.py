@@ -174,6 +174,32 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     reconnects_per_s: Rate = 500.0
 
 
+class Allowance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one account may use; 0 is no limit, and the default: how much is too much depends on the
+    machine and on the game.
+    """
+
+    #: Turns that may begin within a minute; they come back one by one.
+    turns_per_minute: Size = 0
+    #: Tokens that the engine computes for it in a day (UTC): prompts, unless they were cached,
+    #: and replies.
+    tokens_per_day: Size = 0
+    #: Least time from one turn to the next.
+    cooldown_s: Seconds = 0.0
+
+
+class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much may be generated for each NPC, each player, and all together. The API has no part in
+    this; its keys are for those who run the server.
+    """
+
+    npc: Allowance = Allowance()
+    player: Allowance = Allowance()
+    total: Allowance = Allowance()
+    #: Players, and NPCs, whose accounts are kept; beyond, who was away longest begins anew.
+    accounts: Count = 100_000
+
+
 class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The OpenAI-compatible API on the console port."""
 
@@ -235,6 +261,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     limits: Limits = Limits()
     guards: Guards = Guards()
     flow: Flow = Flow()
+    budgets: BudgetSettings = BudgetSettings()
     api: ApiSettings = ApiSettings()
     engine: EngineConfig = EngineConfig()
     replies: ReplySettings = ReplySettings()

@@ -1,6 +1,6 @@
 """The console port: health, metrics, a look inside for developers, and the playground."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Protocol
@@ -68,6 +68,16 @@ class Node(Protocol):
     def measures(self) -> Sequence[Series]:
         """All histograms of the engine."""
 
+    @property
+    def halted(self) -> bool | None:
+        """Whether all generation is halted; None before the node is up."""
+
+    def halt(self) -> None:
+        """End all generation, and let none begin."""
+
+    def release(self) -> None:
+        """Let generation go on."""
+
     async def reload(self) -> Mapping[str, object] | None:
         """Read the scenes again; what changed and what is wrong, or None before the node is up."""
 
@@ -97,6 +107,8 @@ class Console:
                 Route("/debug/gauges", self._gauges),
                 Route("/debug/prompts/{turn}", self._prompt),
                 Route("/playground.json", self._playground),
+                Route("/halt", self._halt, methods=["GET", "POST"]),
+                Route("/release", self._release, methods=["POST"]),
                 Route("/reload", self._reload, methods=["POST"]),
                 Route("/openapi.json", api.document),
                 Mount("/v1", api.app),
@@ -131,6 +143,21 @@ class Console:
         if (prompt := prompts.get(turn)) is None:
             return _json({"error": f"no recent turn {turn}"}, 404)
         return _json({"turn": turn, "text": prompt.text, "token_ids": prompt.token_ids})
+
+    async def _halt(self, request: Request) -> Response:
+        return self._switch(request, self._node.halt)
+
+    async def _release(self, request: Request) -> Response:
+        return self._switch(request, self._node.release)
+
+    def _switch(self, request: Request, act: Callable[[], None]) -> Response:
+        if not _from_this_machine(request):
+            return _json({"error": "generation is halted from this machine only"}, 403)
+        if self._node.halted is None:
+            return _json({"error": "this node is not ready"}, 503)
+        if request.method == "POST":
+            act()
+        return _json({"halted": self._node.halted})
 
     async def _reload(self, request: Request) -> Response:
         if not _from_this_machine(request):

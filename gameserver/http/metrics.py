@@ -39,6 +39,8 @@ COUNTERS = frozenset(
         "batch_possible",
         "connections_opened",
         "handshakes_refused",
+        "budget_tokens",
+        "halts",
         "sessions_begun",
         "sessions_ended",
         "sessions_resumed",
@@ -59,7 +61,9 @@ COUNTERS = frozenset(
 )
 #: Counters kept by cause become one counter with a label: `errors_bad_json` is
 #: `errors_total{code="bad_json"}`. Causes are the protocol's own lists, so labels stay few.
-BY_CAUSE = re.compile(r"(errors|closes|http|turns_ended|refused)_(\w+)")
+BY_CAUSE = re.compile(
+    r"(errors|closes|http|turns_ended|refused|filtered|redacted|steering|over_budget)_(\w+)"
+)
 
 
 class Metrics(Collector):

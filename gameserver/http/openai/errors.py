@@ -7,7 +7,7 @@ from typing import Literal
 import orjson
 from starlette.responses import Response
 
-from engine.errors import ContextExceeded, EngineError, EngineStopped, InvalidRequest
+from engine.errors import ContextExceeded, EngineError, EngineStopped, Halted, InvalidRequest
 from engine.params import SamplingParams
 
 #: Names that the engine's complaints about parameters begin with.
@@ -99,6 +99,8 @@ def from_engine(error: EngineError, param: str) -> ApiError:
     if isinstance(error, InvalidRequest):
         field = str(error).split(" ", 1)[0]
         return bad_field(field if field in _SAMPLING else param, str(error))
+    if isinstance(error, Halted):
+        return unready(str(error))
     if (retry_ms := getattr(error, "retry_ms", None)) is not None:  # no room in queue or memory
         retry_s = math.ceil(retry_ms / 1000)
         return ApiError(429, str(error), code="rate_limit_exceeded", retry_s=retry_s)
