@@ -165,7 +165,7 @@ def plan_work(shares: Sequence[Share], most: TileRows) -> Work:
         # The last piece is the one that these rows are written to.
         piece_start[share.first : end] = share.pieces[-1].start
         piece_blocks[share.first : end] = places[-1]
-        if not share.speaking and share.count >= most.reading:
+        if not share.speaking and share.count >= max(most.reading, 2):
             context = sum(piece.length for piece in share.pieces)
             for first in range(share.first, end, most.reading):
                 size = min(most.reading, end - first)

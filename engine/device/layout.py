@@ -69,9 +69,7 @@ def arrange(
         "piece_blocks": np.pad(work.piece_blocks + 1, (0, padding)),
         "part_first": np.pad(work.part_first, (0, padding)),
         "part_count": np.pad(work.part_count, (0, padding)),
-        "merged": np.pad(
-            work.merged, (0, max(size.merged - len(work.merged), 0)), constant_values=-1
-        ),
+        "merged": _merged(work.merged, row, size),
         "counts": np.array([len(work.small), len(work.large), len(work.reading)], np.int32),
         "rows": work.rows,
         "parts": work.parts,
@@ -105,6 +103,15 @@ def _share(share: SequenceStep, row: int, nodes: dict[int, Piece]) -> Share:
             pieces.append(known)
         start += segment.length
     return Share(row, len(share.tokens), tuple(pieces), speaking)
+
+
+def _merged(rows: Ints, used: int, size: StepSize) -> Ints:
+    """Rows whose results are merged. Those of padding are merged from nothing, as far as there is
+    room for them; zeros raise no alarm further on.
+    """
+    padding = np.arange(used, size.rows, dtype=np.int32)
+    merged = np.concatenate((rows, padding))[: max(size.merged, len(rows))]
+    return np.pad(merged, (0, max(size.merged - len(merged), 0)), constant_values=-1)
 
 
 def _shifted(entries: Ints, column: int) -> Ints:

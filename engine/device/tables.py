@@ -138,16 +138,17 @@ class StepTables:
         view = self._buffer[start : start + count * width]
         return view.view(count, width) if width > 1 else view
 
-    def work(self, merged: int | None = None) -> WorkTables:
-        """The tables of tree attention; `merged` says how many entries of that one to show."""
+    def work(self, size: StepSize) -> WorkTables:
+        """The tables of tree attention, as far as a step of this size needs them."""
         return WorkTables(
             rows=self.section("rows"),
             blocks=self.section("blocks"),
             small=self.section("small"),
             large=self.section("large"),
-            reading=self.section("reading"),
+            # Where each row is drawn from, nobody reads a tile of rows.
+            reading=self.section("reading", 0 if size.aligned else None),
             links=self.section("links"),
-            merged=self.section("merged", merged),
+            merged=self.section("merged", size.merged),
             counts=self.section("counts"),
             parts=self.section("parts"),
             part_first=self.section("part_first"),

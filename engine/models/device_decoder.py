@@ -198,7 +198,7 @@ class DeviceDecoder:
         """
         config, eps = self.config, self.config.norm_eps
         rows, samples = size.rows, size.samples
-        work = tables.work(size.merged)
+        work = tables.work(size)
         positions = tables.section("positions", rows)
         residual = embed(tables.section("ids", rows), drawn, self._embedding)
         if config.embedding_scale != 1:

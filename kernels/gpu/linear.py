@@ -21,8 +21,10 @@ from kernels.gpu.fp8 import Fp8
 
 #: Rows up to which these kernels are faster than the library's.
 MOST_ROWS = 64
-#: Inputs of each output whose weights are fetched ahead; a multiple of what a line of memory holds.
+#: Inputs of each output whose weights are fetched ahead.
 _AHEAD = 512
+#: Inputs of a part at least; with fewer, starting and adding up take longer than reading.
+_LEAST_INPUTS = 256
 
 
 @triton.jit
@@ -58,8 +60,8 @@ def _product(
         tl.extra.cuda.gdc_launch_dependents()
         # 128 bytes are a line of memory.
         LINE: tl.constexpr = 128 // (weight.dtype.element_ty.primitive_bitwidth // 8)
-        ahead = tl.arange(0, AHEAD // LINE) * LINE
-        there = tl.where(real_n, n, 0).to(tl.int64)[:, None] * INPUTS + first
+        ahead = tl.minimum(first + tl.arange(0, AHEAD // LINE) * LINE, INPUTS - 1)
+        there = tl.where(real_n, n, 0).to(tl.int64)[:, None] * INPUTS
         fetch(weight + there + ahead[None, :], EARLY)
         if GATED:
             fetch(weight + OUTPUTS * INPUTS + there + ahead[None, :], EARLY)
@@ -114,6 +116,10 @@ class Cut:
     stages: int
 
 
+#: Two tiles of weights are under way at once.
+_GATED_CUT = Cut(64, 128, 1, 4, 4)
+
+
 def linear(
     x: torch.Tensor,
     weight: torch.Tensor | Fp8,
@@ -156,7 +162,7 @@ def gated_linear(
         [rows, outputs].
     """
     outputs = len(weight.scale if isinstance(weight, Fp8) else weight) // 2
-    cut = cut or _cut(len(x), outputs, x.shape[1], in_parts=False, device=x.device)
+    cut = cut or _GATED_CUT
     out = x.new_empty(len(x), outputs)
     _launch(x, weight, None, out, cut, outputs, gated=True)
     return out
@@ -190,7 +196,7 @@ def _launch(
         cut.outputs,
         cut.inputs,
         cut.stages,
-        min(_AHEAD, stretch),
+        _AHEAD,
         gated,
         bias is not None,
         isinstance(weight, Fp8),
@@ -202,14 +208,18 @@ def _launch(
 
 
 def _cut(rows: int, outputs: int, inputs: int, *, in_parts: bool, device: torch.device) -> Cut:
-    """What measured well on an H200."""
-    wide = 64 if rows <= 16 else 128
+    """What measured well on an H200: no fewer programs than there are processors."""
     processors = (
         torch.cuda.get_device_properties(device).multi_processor_count
         if device.type == "cuda"
         else 1
     )
-    parts = 1
-    while in_parts and triton.cdiv(outputs, wide) * parts < processors and inputs > 1024 * parts:
+    enough = 0.9 * processors
+    few = rows <= 16
+    tile, parts = (128 if few else 64), 1
+    most = max(inputs // _LEAST_INPUTS, 1) if in_parts else 1
+    while parts < most and triton.cdiv(outputs, tile) * parts < enough:
         parts *= 2
-    return Cut(wide, 128, parts, 4, 4)
+    while tile > 16 and triton.cdiv(outputs, tile) * parts < enough:
+        tile //= 2
+    return Cut(tile, 128, parts, 4 if few else 8, 4)

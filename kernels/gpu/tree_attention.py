@@ -18,8 +18,8 @@ from kernels.gpu.early import starts_early
 from kernels.gpu.tree_kernels import attend, merge, read
 from kernels.tree_work import TileRows
 
-#: Partials of a row that are merged at once.
-_MERGED = 8
+#: Partials of a row that are merged at once, and heads of it that one program takes.
+_MERGED, _MERGED_HEADS = 4, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class TreeAttention:
         if not len(tables.merged):
             return
         early = starts_early(q.device)
-        merge[(len(tables.merged), self._heads)](
+        merge[(len(tables.merged), triton.cdiv(self._heads, _MERGED_HEADS))](
             partials,
             weights,
             tables.merged,
@@ -178,9 +178,10 @@ class TreeAttention:
             self._heads,
             self._dim,
             self._padded,
+            _MERGED_HEADS,
             _MERGED,
             early,
-            num_warps=1,
+            num_warps=4,
             launch_pdl=early,
         )
 

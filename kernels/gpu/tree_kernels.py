@@ -302,33 +302,36 @@ def merge(
     HEADS: tl.constexpr,
     DIM: tl.constexpr,
     PADDED: tl.constexpr,
+    TILE: tl.constexpr,
     MERGED: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    """One row's partials of one head, added up in order. A row without partials becomes zero."""
+    """One row's partials of some heads, added up in order. A row without partials becomes zero."""
     take_turn(EARLY)
     row = tl.load(merged + tl.program_id(0)).to(tl.int64)
     if row < 0:
         return
-    head = tl.program_id(1)
+    head = tl.program_id(1) * TILE + tl.arange(0, TILE)
     d = tl.arange(0, PADDED)
-    in_dim = d < DIM
+    real = (head < HEADS)[:, None] & (d < DIM)[None, :]
     first = tl.load(part_first + row)
     count = tl.load(part_count + row)
-    top = tl.full([], float("-inf"), tl.float32)
-    total = tl.full([], 0.0, tl.float32)
-    mixed = tl.zeros([PADDED], tl.float32)
+    top = tl.full([TILE], float("-inf"), tl.float32)
+    total = tl.zeros([TILE], tl.float32)
+    mixed = tl.zeros([TILE, PADDED], tl.float32)
     for start in range(0, count, MERGED):
         # Unrolled, so that all loads are under way before the first is needed.
         for number in tl.static_range(MERGED):
             there = start + number < count
             part = tl.load(parts + first + start + number, mask=there, other=0).to(tl.int64)
             place = part * HEADS + head
-            weight = tl.load(weights + place, mask=there, other=float("-inf"))
+            weight = tl.load(weights + place, mask=there & (head < HEADS), other=float("-inf"))
             # A stretch of which a row sees nothing left weight -inf, and a mean of zero.
-            mean = tl.load(partials + place * DIM + d, mask=there & in_dim, other=0.0)
+            at = place[:, None] * DIM + d[None, :]
+            mean = tl.load(partials + at, mask=there & real, other=0.0)
             before, after, top = _shares(top, weight)
             total = tl.fma(total, before, after)
-            mixed = tl.fma(mean, after, mixed * before)
-    result = mixed / tl.where(total > 0, total, 1.0)
-    tl.store(out + (row * HEADS + head) * DIM + d, result.to(out.dtype.element_ty), mask=in_dim)
+            mixed = tl.fma(mean, after[:, None], mixed * before[:, None])
+    result = mixed / tl.where(total > 0, total, 1.0)[:, None]
+    place = (row * HEADS + head)[:, None] * DIM + d[None, :]
+    tl.store(out + place, result.to(out.dtype.element_ty), mask=real)
