@@ -94,6 +94,22 @@ def read_conditions(section: Section) -> tuple[Condition, ...]:
     return tuple(found)
 
 
+def in_words(condition: Condition) -> str:
+    """A condition in few words, for people."""
+    if condition.about not in _BY_AMOUNT:
+        return f"{condition.name} {one_of(condition.values)}"
+    if len(condition.values) == 1:
+        return f"{condition.name} ≥ {condition.values[0]}"
+    return f"{condition.values[0]} ≤ {condition.name} ≤ {condition.values[1]}"
+
+
+def one_of(values: tuple[object, ...]) -> str:
+    """Values of which one will do, in few words, as YAML spells them."""
+    return "= " + " or ".join(
+        str(value).lower() if value in (True, False) else str(value) for value in values
+    )
+
+
 def _check_amount(section: Section, about: About, name: str, values: tuple[Scalar, ...]) -> None:
     numbers = [v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
     if len(numbers) != len(values) or len(numbers) > 2 or numbers[0] > numbers[-1]:
