@@ -36,7 +36,7 @@ class Brief:
 
     Attributes:
         state: of the world, for this NPC and the player it answers.
-        offer: what it may do; None: nothing.
+        offer: what it may do; None: it only talks.
         urgent: whether the player waits for it because of a quest.
     """
 

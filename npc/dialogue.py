@@ -12,7 +12,7 @@ from engine.outputs import RequestOutput
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
 from npc.actions.channels import Channels
-from npc.actions.offer import TOKENS, Offer
+from npc.actions.offer import Offer
 from npc.feelings import Feelings
 from npc.judgement import Judge
 from npc.lore import Lorebook, LoreSource
@@ -40,7 +40,7 @@ class TurnRequest:
         prefill: words the answer begins with. The engine goes on after them; they are not part of
             its output.
         avoid: words that earlier tries at this turn used and this one must not.
-        offer: what may be done beside talking; None: nothing.
+        offer: what may be done beside talking; None for an NPC that only talks.
         urgent: whether the answer goes before others; None leaves it to the NPC's kind.
     """
 
@@ -62,9 +62,9 @@ class Dialogue:
         state: of the world, on which some of its lore depends; whoever runs the scene renews it.
         present: players who are in the scene; renewed in the same way.
         feelings: its mood, and what it thinks of whom.
-        sources: of what it has in mind, beside its lore; the last are its feelings. What the last
-            one knows stands closest to the newest line, and is the last to be left out where room
-            is short.
+        sources: of what it has in mind, beside its lore; its feelings are among them. What the
+            last one knows stands closest to the newest line, and is the last to be left out where
+            room is short.
     """
 
     def __init__(
@@ -161,7 +161,8 @@ class Dialogue:
             if entry.line.id != request.line.id
         ]
         # Arrival, frames and the opening of the reply are in the overhead.
-        room = self._room - self._writer.overhead - (TOKENS if request.offer else 0)
+        room = self._room - self._writer.overhead
+        room -= request.offer.tokens if request.offer else 0
         room -= len(newest.ids) + self._writer.length(request.prefill)
         if room < 0:
             raise ContextExceeded(self._room, self._room - room, "the line")
@@ -238,6 +239,10 @@ class Dialogue:
         if line is not None:
             for source in self.sources:
                 source.amended(line)
+
+    def newest(self, most: int) -> list[Line]:
+        """What was said last, whispers too: for those who run the server."""
+        return self._transcript.newest(most)
 
     def history(
         self, *, player: str, before: str | None, limit: int
@@ -357,7 +362,7 @@ class Dialogue:
         names = sorted({self.persona.name, *self._others, *(line.name for line in told)})
         replies = [line.text for line in told if line.kind == "npc" and self._is_own(line)]
         return SamplingParams(
-            max_tokens=settings.max_tokens + (TOKENS if offer else 0),
+            max_tokens=settings.max_tokens + (offer.tokens if offer else 0),
             min_tokens=1,  # an NPC that is asked says something
             temperature=settings.temperature,
             top_k=settings.top_k,

@@ -140,7 +140,7 @@ class Story:
         return replace(state, relation={**state.relation, **self._relation(npc, player)})
 
     def offer(self, npc: str, player: str, hearers: Sequence[str]) -> Offer | None:
-        """What an NPC may do while it answers a player; None if nothing is open.
+        """What an NPC may do while it answers a player; None for one that only talks.
 
         Args:
             hearers: ids of the players who will hear the answer.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from npc.actions.offer import Act, Offer
+from npc.actions.offer import MOST_PER_TURN, Act, Offer
 
 #: Longest stage direction in characters; an asterisk that is not closed by then was none.
 MAX_STAGE = 200
@@ -62,8 +62,9 @@ class Channels:
             plain: everything is speech, and released as it comes.
         """
         self.dropped = 0
-        self._names = tuple(action.name for action in offer.actions) if offer else ()
-        self._left = offer.most if offer else 0
+        self._open = tuple(action.name for action in offer.actions) if offer else ()
+        self._acts = bool(self._open)
+        self._left = MOST_PER_TURN
         self._check = check
         self._plain = plain
         self._held = ""  # not decided yet
@@ -107,7 +108,7 @@ class Channels:
                 yield piece
 
     def _next_mark(self) -> int:
-        marks = "*<[" if self._names else "*<"
+        marks = "*<[" if self._acts else "*<"
         places = [self._held.find(mark) for mark in marks]
         return min((at for at in places if at >= 0), default=len(self._held))
 
@@ -161,7 +162,7 @@ class Channels:
         return (Piece("stage", inner.strip()), end) if begins else (Piece("speech", "*"), 1)
 
     def _ends(self) -> str:
-        return "*\n[" if self._names else "*\n"
+        return "*\n[" if self._acts else "*\n"
 
     def _thought(self, *, ended: bool) -> tuple[Piece | None, int] | None:
         held = self._held
@@ -188,6 +189,7 @@ class Channels:
         if self._check is not None and not self._check(held[:length]):
             return speech
         self._left -= 1
+        self._open = tuple(name for name in self._open if name != act.name)
         if not _sayable(act.args):
             self.dropped += 1
             return None, length
@@ -199,7 +201,7 @@ class Channels:
             name.startswith(inner)
             or inner.startswith((name + "]", name + " {"))
             or inner == name + " "
-            for name in self._names
+            for name in self._open
         )
 
     def _whole_action(self) -> tuple[Act, int] | None:

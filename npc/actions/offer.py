@@ -17,7 +17,7 @@ from typing import Any
 from engine.grammar import Grammar
 from scenes.actions import Action
 
-#: Actions of one turn at most.
+#: Actions of one turn at most, each another one.
 MOST_PER_TURN = 2
 #: Tokens that a reply may have beyond its words if it may act.
 TOKENS = 48
@@ -56,28 +56,32 @@ class Offer:
     """What is open in one turn.
 
     Attributes:
-        actions: at least one, with different names.
-        most: how many of them a reply may hold, the same one twice included.
+        actions: with different names; none of them leaves the words, and keeps brackets out of
+            them: what an NPC may not do now it must not say it does.
     """
 
     actions: tuple[Open, ...]
-    most: int = MOST_PER_TURN
 
     def grammar(self) -> Grammar:
-        """Replies with at most so many of these actions.
+        """Replies with no action, with one, or with two different ones (`MOST_PER_TURN`).
 
         Raises:
             InvalidRequest: the schemas are too long together.
         """
         rules = [_rule(number, action) for number, action in enumerate(self.actions)]
-        names = " | ".join(f"a{number}" for number in range(len(rules)))
-        lines = [
-            f"start: TALK? (act TALK?){{0,{self.most}}}",
-            r"TALK: /[^\[]+/",
-            f'act: "[" ({names}) "]"',
-            *rules,
-        ]
-        return Grammar.lark("\n".join(lines))
+        numbers = range(len(rules))
+        for first in numbers:
+            others = " | ".join(f"a{number}" for number in numbers if number != first)
+            second = f' ("[" ({others}) "]" TALK?)?' if others else ""
+            rules.append(f'f{first}: a{first} "]" TALK?{second}')
+        firsts = " | ".join(f"f{number}" for number in numbers)
+        act = f' ("[" ({firsts}))?' if firsts else ""
+        return Grammar.lark("\n".join([f"start: TALK?{act}", r"TALK: /[^\[]+/", *rules]))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that a reply may have for actions, beyond those of its words."""
+        return TOKENS if self.actions else 0
 
     def schema(self, name: str) -> str | None:
         """The schema of an action; None if it is not open."""

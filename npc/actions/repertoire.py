@@ -99,11 +99,13 @@ class Repertoire(NoteSource):
         self._actions = {action.name: action for action in actions}
 
     def offer(self, asking: Asking, allows: Callable[[str], bool]) -> Offer | None:
-        """What is open in a turn; None if nothing is.
+        """What is open in a turn; None for an NPC that only talks.
 
         Args:
             allows: whether the quests have nothing against an action, by its name.
         """
+        if not self._actions:
+            return None
         named = asking.context.get("allowed_actions")
         found: list[Open] = []
         for action in self._actions.values():
@@ -114,7 +116,7 @@ class Repertoire(NoteSource):
             schema = _schema(action, asking)
             if schema is not None:
                 found.append(Open(action.name, schema))
-        return Offer(tuple(found)) if found else None
+        return Offer(tuple(found))
 
     def did(self, deed_id: str, act: Act, asking: Asking, name: str, audience: Audience) -> Deed:
         """Take note of an action that goes to the game now.

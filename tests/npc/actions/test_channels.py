@@ -102,9 +102,10 @@ def test_an_asterisk_that_nothing_closes_holds_up_no_more_than_the_longest_direc
     assert [p.text for p in released if isinstance(p, Piece)] == ["*", "x" * (MAX_STAGE + 1)]
 
 
-def test_no_more_actions_are_read_than_a_turn_may_hold() -> None:
-    parts = take_apart("[follow][follow][follow]")
-    assert parts == [("follow", {}), ("follow", {}), ("speech", "[follow]")]
+def test_a_turn_holds_two_actions_at_most_and_none_twice() -> None:
+    assert take_apart("[follow][follow]") == [("follow", {}), ("speech", "[follow]")]
+    parts = take_apart('[follow][give][give_item {"item":1}]')
+    assert parts == [("follow", {}), ("give", {}), ("speech", '[give_item {"item":1}]')]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from engine.params import SamplingParams
 from npc.actions.channels import Channels, Piece
-from npc.actions.offer import Act, Offer, Open, markup
+from npc.actions.offer import MOST_PER_TURN, Act, Offer, Open, markup
 from tests.engine.speech import byte_tokenizer, make_noisy, say
 
 #: Words that make a model of noise open a bracket now and then.
@@ -55,7 +55,8 @@ def test_actions_of_a_model_of_noise_are_valid() -> None:
         channels = Channels(offer)
         pieces = channels.push(output.text) + channels.flush()
         acts = [piece for piece in pieces if isinstance(piece, Act)]
-        assert len(acts) <= offer.most
+        names = [act.name for act in acts]
+        assert len(names) == len(set(names)) <= MOST_PER_TURN
         for act in acts:
             schema = offer.schema(act.name)
             assert schema is not None
@@ -90,3 +91,12 @@ def test_an_action_as_it_is_written_is_of_the_grammar(kind: str) -> None:
     assert constraint.is_whole("Only words.")
     assert constraint.is_whole("")
     assert not constraint.is_whole("Words [and more].")
+
+
+def test_an_npc_that_may_do_nothing_now_does_not_say_it_does() -> None:
+    output = say(
+        ENGINE,
+        SamplingParams(max_tokens=80, seed=3, grammar=Offer(()).grammar(), logit_bias=BRACKETS),
+    )
+    assert output.text
+    assert "[" not in output.text

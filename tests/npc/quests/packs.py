@@ -7,6 +7,8 @@ from npc.quests.document import read_quests
 from npc.quests.quest import Quest
 from scenes.pack import load_pack
 
+GRIFFIN = Path(__file__).parents[3] / "scenes" / "packs" / "gilded_griffin"
+
 SCENE = """\
 id: inn
 title: The Inn

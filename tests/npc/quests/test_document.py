@@ -7,9 +7,7 @@ import pytest
 
 from npc.quests.graph import dot, graph_svg, mermaid
 from scenes.document import PackError
-from tests.npc.quests.packs import HARN, QUEST, SCENE, read, write
-
-GRIFFIN = Path(__file__).parents[3] / "scenes" / "packs" / "gilded_griffin"
+from tests.npc.quests.packs import GRIFFIN, HARN, QUEST, SCENE, read, write
 
 
 def test_the_sample_is_right(tmp_path: Path) -> None:
