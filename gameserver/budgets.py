@@ -69,8 +69,12 @@ class Budgets:
         Raises:
             Refusal: `over_budget`, with the time after which a new try makes sense.
         """
-        now = self._clock()
-        for who, account, allowance in self._concerned(npc, player):
+        now, settings, none = self._clock(), self._settings, Account()
+        for who, account, allowance in (
+            ("npc", self._npcs.get(npc, none), settings.npc),
+            ("player", self._players.get(player, none), settings.player),
+            ("total", self._total, settings.total),
+        ):
             try:
                 _check(account, allowance, now, who)
             except Refusal:
@@ -80,18 +84,26 @@ class Budgets:
     def turn(self, npc: str, player: str) -> None:
         """A turn begins, or waits to."""
         now = self._clock()
-        for _, account, allowance in self._concerned(npc, player):
+        for account, allowance in self._concerned(npc, player):
             account.turns = _turns_left(account, allowance, now) - 1
             account.at = account.last = now
 
     def spend(self, npc: str, player: str, tokens: int) -> None:
         """A turn has cost tokens. One that runs is not cut off by that: the next is refused."""
         today = _day(self._clock())
-        for _, account, _ in self._concerned(npc, player):
+        for account, _ in self._concerned(npc, player):
             if account.day != today:
                 account.day, account.tokens = today, 0
             account.tokens += tokens
         self._tally.count("budget_tokens", tokens)
+
+    def of_npc(self, npc: str) -> "Spending":
+        """What an NPC has used."""
+        return _spending(self._npcs.get(npc, Account()), self._settings.npc, self._clock())
+
+    def of_all(self) -> "Spending":
+        """What all have used together."""
+        return _spending(self._total, self._settings.total, self._clock())
 
     def gauges(self) -> dict[str, float]:
         """What was spent today."""
@@ -115,12 +127,12 @@ class Budgets:
         self._npcs, self._players = OrderedDict(books.npcs), OrderedDict(books.players)
         self._total = books.total
 
-    def _concerned(self, npc: str, player: str) -> list[tuple[str, Account, Allowance]]:
+    def _concerned(self, npc: str, player: str) -> list[tuple[Account, Allowance]]:
         settings = self._settings
         return [
-            ("npc", self._account(self._npcs, npc), settings.npc),
-            ("player", self._account(self._players, player), settings.player),
-            ("total", self._total, settings.total),
+            (self._account(self._npcs, npc), settings.npc),
+            (self._account(self._players, player), settings.player),
+            (self._total, settings.total),
         ]
 
     def _account(self, accounts: OrderedDict[str, Account], who: str) -> Account:
@@ -129,6 +141,26 @@ class Budgets:
         if len(accounts) > self._settings.accounts:
             accounts.popitem(last=False)
         return account
+
+
+class Spending(msgspec.Struct, frozen=True):
+    """What an account has used; a limit of 0 is none.
+
+    Attributes:
+        tokens, tokens_per_day: spent today, and how many may be.
+        turns, turns_per_minute: that may begin now, and within a minute.
+    """
+
+    tokens: int
+    tokens_per_day: int
+    turns: float
+    turns_per_minute: int
+
+
+def _spending(account: Account, allowance: Allowance, now: float) -> Spending:
+    tokens = account.tokens if account.day == _day(now) else 0
+    turns = _turns_left(account, allowance, now)
+    return Spending(tokens, allowance.tokens_per_day, turns, allowance.turns_per_minute)
 
 
 #: How each is called in a refusal.
