@@ -102,6 +102,10 @@ class Results:
         first = self._first
         return sorted(found, key=lambda c: first.index(c) if c in first else len(first))
 
+    def measures(self) -> list[str]:
+        """All measures, in the order in which they came."""
+        return list(dict.fromkeys(measure for _, _, measure in self._samples))
+
     def chosen(self, column: str, profile: str, measure: str) -> list[Sample]:
         """The samples that count: undisturbed ones, or the least disturbed if there are none."""
         samples = self._samples.get((column, profile, measure), [])

@@ -77,7 +77,7 @@ def bursts(engine: Offline, recorder: Recorder, profile: str, seed: int, repetit
             if one.number:
                 found = {**throughput(lines, out, wall), "prefill_computed": computed}
                 if cache == "cold":
-                    found["distinct"] = one.distinct
+                    found |= {"distinct": one.distinct, "prefill_ratio": computed / one.distinct}
                 recorder.add(cache, found, profile)
 
 
