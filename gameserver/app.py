@@ -28,6 +28,7 @@ from gameserver.http.listener import Listener, authority, bind
 from gameserver.http.openai.api import OpenAIApi
 from gameserver.http.openai.auth import Keys
 from gameserver.http.patience import open_many_files
+from gameserver.inspection import Inspector
 from gameserver.loop_lag import LoopLag
 from gameserver.packs import find_packs
 from gameserver.protocol import PATH
@@ -266,6 +267,11 @@ class Application:
         if self.game is not None:
             figures |= self.game.gauges()
         return figures
+
+    @property
+    def inspector(self) -> Inspector | None:
+        """Looks into the world; None before players may come."""
+        return self.game.inspector if self.game is not None else None
 
     def measures(self) -> list[Series]:
         """All histograms of the engine."""

@@ -56,6 +56,7 @@ class Floor:
         answer: the turn being spoken.
         mood: the NPC's, as it shows.
         state: the NPC's `npc.state`.
+        account: whose budget its words are on.
         gone: whether a new version of the scene has no such NPC: it ends its turn, and every line
             that waits for it gets a turn that fails.
     """
@@ -94,7 +95,7 @@ class Floor:
         self._tally = tally
         self._safety = safety
         self._budgets = budgets
-        self._account = f"{account}/{self.npc}"
+        self.account = f"{account}/{self.npc}"
         self._plot = plot
         self._urgent_by_quest = settings.replies.urgent_by_quest
         self._cancel = cancel
@@ -124,15 +125,15 @@ class Floor:
             Refusal: `busy`, `over_budget`, or what the engine says against it.
         """
         self._check_share(cue)
-        self._budgets.check(self._account, cue.session.player)
+        self._budgets.check(self.account, cue.session.player)
         if self.answer is not None:
-            self._budgets.turn(self._account, cue.session.player)
+            self._budgets.turn(self.account, cue.session.player)
             announce()
             self._queue.append(cue)
             return sum(not waiting.session.away for waiting in self._queue)
         answer = self._prepare(cue)
         self._begin(answer)
-        self._budgets.turn(self._account, cue.session.player)
+        self._budgets.turn(self.account, cue.session.player)
         announce()
         self._open(answer)
         return 0
@@ -201,6 +202,11 @@ class Floor:
     def quiet(self) -> bool:
         """Whether nothing is said and nothing waits."""
         return self.answer is None and not self._queue
+
+    @property
+    def turns(self) -> list[str]:
+        """Ids of the latest turns, the one being spoken last."""
+        return [*self._finished, *([self.answer.turn.id] if self.answer is not None else [])]
 
     def knows(self, turn: str) -> bool:
         """Whether this turn is being spoken, or lately was."""
@@ -369,7 +375,7 @@ class Floor:
 
     def _spend(self, answer: Answer, usage: Usage) -> None:
         computed = usage.prompt_tokens - usage.cached_tokens + usage.completion_tokens
-        self._budgets.spend(self._account, answer.cue.session.player, computed)
+        self._budgets.spend(self.account, answer.cue.session.player, computed)
 
     def _filter(self, answer: Answer, text: str, *, last: bool = False) -> None:
         """Speak what may be spoken of the engine's words."""

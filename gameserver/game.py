@@ -6,7 +6,6 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ from gameserver.budgets import Budgets
 from gameserver.connection import Connection, House
 from gameserver.guards import GuardedConnection, Handshakes
 from gameserver.handshake import SUBPROTOCOLS, Doorman, choose_framing
+from gameserver.inspection import InspectedPrompt, Inspector, inspected
 from gameserver.protocol import FEATURES
 from gameserver.safety import Safety
 from gameserver.sessions import Sessions
@@ -35,19 +35,12 @@ _ENDING_S = 2.0  # an engine that takes longer to confirm the end of a turn is n
 _log = structlog.get_logger("troupe.game")
 
 
-@dataclass(frozen=True, slots=True)
-class InspectedPrompt:
-    """What the model was given for one turn."""
-
-    text: str
-    token_ids: tuple[int, ...]
-
-
 class GameServer:
     """Serves the scenes of a cast to players.
 
     Attributes:
         port: that is listened on; 0 before `start`.
+        inspector: looks into the world, for the console.
         safety: its rules about words.
         budgets: what may be generated.
     """
@@ -72,6 +65,8 @@ class GameServer:
             cancel=cast.engine.cancel,
             on_prompt=self._keep_prompt if inspect else None,
         )
+        prompts = self._prompts if inspect else None
+        self.inspector = Inspector(self._world, prompts, cast.engine.tokenizer, self.budgets)
         self._sessions = Sessions(self._world, settings, self._tally)
         features = tuple(f for f in FEATURES if f != "resume" or self._sessions.resume_ms)
         self._house = House(
@@ -207,8 +202,7 @@ class GameServer:
             await asyncio.sleep(_TURN_POLL_S)
 
     def _keep_prompt(self, turn: str, ticket: Ticket) -> None:
-        ids = ticket.all_prompt_ids()
-        self._prompts[turn] = InspectedPrompt(self._engine.tokenizer.spell(ids), ids)
+        self._prompts[turn] = inspected(ticket, self._engine.tokenizer)
         if len(self._prompts) > _INSPECTED_TURNS:
             self._prompts.popitem(last=False)
 

@@ -115,6 +115,11 @@ class SceneActor:
         """Sessions that are in the scene."""
         return len(self._members)
 
+    def players(self) -> list[tuple[str, str, str]]:
+        """Everybody in the scene: id, name, and whether "present" or "away"."""
+        names = {member.player: member.name for member in self._members}
+        return [(player, name, self._states[player]) for player, name in names.items()]
+
     # Presence
 
     def join(self, session: "Session", command: SceneJoin, re: int | None) -> Encoded:
@@ -379,6 +384,7 @@ class SceneActor:
             self._overheard.tell(dialogue)
             self._witnessed.tell(dialogue.feelings)
             dialogue.sources += self.plot.sources(npc)
+            dialogue.feelings.states = partial(self.plot.story.state, npc)
             self.floors[npc] = self._new_floor(dialogue)
         return self.floors[npc]
 

@@ -49,7 +49,7 @@ class OpenScene:
     """One version of a pack that can be played, in any number of running scenes.
 
     Attributes:
-        id, title, meta, allows_instances, events, context, folder: as in `ScenePack`.
+        id, title, meta, allows_instances, events, reactions, context, folder: as in `ScenePack`.
         npcs: who is there, by id, in the order of the scene file.
         quests: by id, in the order of the scene file.
         related: ids of the NPCs about whose feelings a quest asks.
@@ -71,6 +71,7 @@ class OpenScene:
         self.meta: Mapping[str, Scalar] = pack.meta
         self.allows_instances = pack.allows_instances
         self.events = pack.events
+        self.reactions = pack.reactions
         self.context = pack.context
         self.quests = quests or {}
         self.related = related(self.quests)
@@ -119,7 +120,7 @@ class OpenScene:
             self.npcs.names,
             lorebook(persona, self._triggers),
             persona.lore_tokens or pack.lore_tokens,
-            pack.reactions,
+            self.reactions,
         )
         dialogue.state = WorldState(pack.meta)
 

@@ -150,6 +150,13 @@ class Feelings(NoteSource):
         if verdict.mood:
             self.mood.stir(verdict.mood, settings.judge_mood, now)
 
+    def confides(self, player: str) -> list[Secret]:
+        """The secrets that a player who is alone with the NPC would be told."""
+        state = self.states(player) if self.states is not None else WorldState()
+        known = _as_felt(state, self.relations.of(player))
+        caused = self.relations.caused(player)
+        return [each for each in self._secrets if each.open_to(known, caused, self._happened)]
+
     def take_moved(self) -> Collection[str]:
         """The players who mean something else to the NPC than when this was last asked."""
         moved, self._moved = self._moved, set()

@@ -18,7 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.measures import Series
 from gameserver.http.metrics import Metrics
+from gameserver.http.npcs import npc_routes
 from gameserver.http.openai.api import OpenAIApi
+from gameserver.http.openai.errors import ApiError
+from gameserver.inspection import Inspector
 from gameserver.readiness import Readiness
 
 STATIC = Path(__file__).parent / "static"
@@ -62,6 +65,10 @@ class Node(Protocol):
     def prompts(self) -> Mapping[str, Prompt] | None:
         """Prompts of recent turns by turn id; None where inspection is off."""
 
+    @property
+    def inspector(self) -> Inspector | None:
+        """Looks into the world; None before the node is up."""
+
     def gauges(self) -> dict[str, float]:
         """All figures by name."""
 
@@ -97,6 +104,7 @@ class Console:
 
     def __init__(self, node: Node, host: str, api: OpenAIApi) -> None:
         self._node = node
+        self._keys = api.keys
         self._metrics = Metrics(node.gauges, node.measures, [api.tally])
         hosts = [*LOOPBACK, "[::1]"] if host in LOOPBACK else ["*"]
         self.app = Starlette(
@@ -106,6 +114,7 @@ class Console:
                 Route("/metrics", self._metrics_page),
                 Route("/debug/gauges", self._gauges),
                 Route("/debug/prompts/{turn}", self._prompt),
+                *npc_routes(node, self._refuse),
                 Route("/playground.json", self._playground),
                 Route("/halt", self._halt, methods=["GET", "POST"]),
                 Route("/release", self._release, methods=["POST"]),
@@ -135,7 +144,20 @@ class Console:
     async def _gauges(self, request: Request) -> Response:
         return _json(self._node.gauges())
 
+    def _refuse(self, request: Request) -> Response | None:
+        """The answer to somebody who may not see what players say; None for those who may."""
+        if len(self._keys):
+            try:
+                self._keys.caller(request.headers.get("authorization"))
+            except ApiError as error:
+                return _json({"error": str(error)}, error.status)
+        elif not _from_this_machine(request):
+            return _json({"error": "without API keys this is shown on this machine only"}, 403)
+        return None
+
     async def _prompt(self, request: Request) -> Response:
+        if (refused := self._refuse(request)) is not None:
+            return refused
         prompts = self._node.prompts
         if prompts is None:
             return _json({"error": "prompts are kept only when started with --inspect"}, 404)
@@ -175,7 +197,11 @@ class Console:
 
 
 def _from_this_machine(request: Request) -> bool:
-    """Whether a program or a page of this machine asks, not a web page from elsewhere."""
+    """Whether a program or a page of this machine asks, not a web page from elsewhere, nor somebody
+    elsewhere through a proxy on this machine.
+    """
+    if "forwarded" in request.headers or "x-forwarded-for" in request.headers:
+        return False
     origin = request.headers.get("origin")
     if origin is not None and origin != f"{request.url.scheme}://{request.headers.get('host')}":
         return False

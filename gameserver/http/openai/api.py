@@ -58,12 +58,13 @@ class OpenAIApi:
     Attributes:
         app: to be mounted at `/v1`.
         tally: what was answered.
+        keys: as given.
     """
 
     def __init__(self, node: Node, settings: ApiSettings, keys: Keys) -> None:
         self._node = node
         self._settings = settings
-        self._keys = keys
+        self.keys = keys
         self._created = int(time.time())
         self._spelling: Spelling | None = None
         self.tally = ApiTally()
@@ -90,7 +91,7 @@ class OpenAIApi:
         decoder = msgspec.json.Decoder(kind)
 
         async def answer(request: Request) -> Response:
-            caller = self._keys.caller(request.headers.get("authorization"))
+            caller = self.keys.caller(request.headers.get("authorization"))
             engine = self._engine()
             settings = self._settings
             if self.tally.open >= settings.open_requests:
@@ -123,7 +124,7 @@ class OpenAIApi:
         self, handler: Callable[[Request], msgspec.Struct]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            self._keys.caller(request.headers.get("authorization"))
+            self.keys.caller(request.headers.get("authorization"))
             body = msgspec.json.encode(handler(request))
             return Response(body, media_type="application/json")
 

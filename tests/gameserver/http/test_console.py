@@ -13,6 +13,7 @@ from gameserver.http.console import STATIC, Console
 from gameserver.http.metrics import Metrics
 from gameserver.http.openai.api import OpenAIApi
 from gameserver.http.openai.auth import Keys
+from gameserver.inspection import Inspector
 from gameserver.readiness import Readiness
 from gameserver.settings import ApiSettings
 
@@ -29,10 +30,19 @@ class FakeNode:
         self.alive = True
         self.engine = None
         self.prompts: Mapping[str, Prompt] | None = None
+        self.inspector: Inspector | None = None
         self.figures = {"blocks_free": 7.0, "steps": 3.0, "errors_bad_json": 2.0}
 
     def gauges(self) -> dict[str, float]:
         return self.figures
+
+    halted: bool | None = None
+
+    def halt(self) -> None:
+        self.halted = True
+
+    def release(self) -> None:
+        self.halted = False
 
     async def reload(self) -> Mapping[str, object] | None:
         return None
@@ -49,8 +59,8 @@ def node() -> FakeNode:
     return FakeNode()
 
 
-def console(node: FakeNode) -> Console:
-    return Console(node, "127.0.0.1", OpenAIApi(node, ApiSettings(), Keys({})))
+def console(node: FakeNode, keys: Keys | None = None) -> Console:
+    return Console(node, "127.0.0.1", OpenAIApi(node, ApiSettings(), keys or Keys({})))
 
 
 @pytest.fixture
