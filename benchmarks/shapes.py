@@ -69,6 +69,7 @@ class NoText:
     """Every token is the letter x: the benchmarks measure tokens."""
 
     eos_ids: frozenset[int] = frozenset()
+    concatenates = True
 
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size

@@ -7,12 +7,14 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
 from engine.decoding.compiler import GrammarCompiler
+from engine.decoding.detokenize import Pieces
 from engine.decoding.sampling import Sampled
 from engine.decoding.text import TextStream
 from engine.entrance import Entrance
@@ -71,6 +73,7 @@ class Engine:
     ) -> None:
         self._runner = runner
         self._tokenizer = tokenizer
+        self._pieces = Pieces(tokenizer)
         self._config = config
         self._clock = clock
         self._pool = pool
@@ -171,7 +174,7 @@ class Engine:
             salt=salt,
             shares=shares,
             seed=self._draw_seed(62) if params.seed is None else params.seed,
-            text=TextStream(self._tokenizer, params, self._tokenizer.eos_ids, constraint),
+            text=TextStream(self._pieces, params, self._tokenizer.eos_ids, constraint),
             arrived=self._clock(),
             changes=self.entrance.changes(ids, params, prefix),
             constraint=constraint,
@@ -374,8 +377,6 @@ class Engine:
             if request.constraint.error is not None:
                 self._end(request, "failed", request.constraint.error)
                 return
-        if request.first_token_at is None:
-            request.first_token_at = now
         self._stats.has_token(request, now)
         released = request.text.push(token)
         logprobs = None if sampled.logprobs is None else (sampled.logprobs,)

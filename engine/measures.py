@@ -1,7 +1,10 @@
 """How long things took and how large they were, as histograms that cost little to keep."""
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from engine.outputs import Usage
 
@@ -32,6 +35,12 @@ class Histogram:
         """Count one value."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._total += value
+
+    def add_all(self, values: Sequence[float]) -> None:
+        """Count many values at once."""
+        counts = np.bincount(np.searchsorted(self._bounds, values), minlength=len(self._counts))
+        self._counts = [old + new for old, new in zip(self._counts, counts.tolist(), strict=True)]
+        self._total += sum(values)
 
     def read(self) -> "Buckets":
         """The counts now. One that is added meanwhile may be missing from the total."""
@@ -83,9 +92,9 @@ class Measures:
         """A request has its first token, `seconds` after it arrived."""
         self._first_token[_group(priority)].add(seconds)
 
-    def next_token(self, seconds: float) -> None:
-        """A request has another token, `seconds` after the one before."""
-        self._gap.add(seconds)
+    def next_tokens(self, seconds: Sequence[float]) -> None:
+        """Requests have another token each, so many `seconds` after the one before."""
+        self._gap.add_all(seconds)
 
     def finished(self, usage: Usage, priority: int) -> None:
         """A request has ended. One that never had a slot tells nothing."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -33,8 +34,7 @@ class Usage:
     finished: float
 
 
-@dataclass(frozen=True, slots=True)
-class RequestOutput:
+class RequestOutput(msgspec.Struct, frozen=True, gc=False):
     """What one engine step released for one request.
 
     Attributes:

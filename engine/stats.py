@@ -26,6 +26,7 @@ class Stats:
         self.measures = Measures()
         self.batch_used = 0
         self.batch_possible = 0
+        self._gaps: list[float] = []  # seconds, of the step under way
         self._step_ms: deque[float] = deque(maxlen=_WINDOW)
         self._batches: deque[tuple[int, int]] = deque(maxlen=_WINDOW)
 
@@ -34,6 +35,9 @@ class Stats:
         new, and `possible` could have advanced.
         """
         self.generated_tokens += drawn
+        if self._gaps:
+            self.measures.next_tokens(self._gaps)
+            self._gaps.clear()
         batch = (used, max(used, possible))
         self._batches.append(batch)
         self.batch_used += batch[0]
@@ -42,11 +46,12 @@ class Stats:
         self._step_ms.append(milliseconds)
 
     def has_token(self, request: Request, now: float) -> None:
-        """Note when a request got a token."""
+        """Note when a request got a token, in the step under way."""
         if request.last_token_at is None:
+            request.first_token_at = now
             self.measures.first_token(now - request.arrived, request.priority)
         else:
-            self.measures.next_token(now - request.last_token_at)
+            self._gaps.append(now - request.last_token_at)
         request.last_token_at = now
 
     def finished(self, reason: FinishReason, usage: Usage, priority: int) -> None:

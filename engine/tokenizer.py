@@ -44,6 +44,7 @@ class Tokenizer:
         bos_id: token that the model's file calls the beginning of a sequence, if any.
         opening: what the model was trained to see before any text: BOS, or nothing.
         special_ids: control tokens; `encode` never yields one, `decode` shows none.
+        concatenates: see `engine.decoding.detokenize.Decodes`.
     """
 
     def __init__(
@@ -57,6 +58,9 @@ class Tokenizer:
         self.bos_id = bos_id
         self.special_ids = frozenset(index for index, token in added.items() if token.special)
         self.opening = _opening(backend)
+        self.concatenates = backend.decoder is not None and _concatenates(
+            json.loads(backend.decoder.__getstate__())
+        )
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text` as plain text: `<|im_start|>` becomes ordinary tokens, no BOS or EOS is
@@ -144,6 +148,19 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         return cls(backend, eos_ids=eos_ids, bos_id=bos_id, vocab_size=vocab_size)
+
+
+def _concatenates(decoder: Mapping[str, Any]) -> bool:
+    """Whether a decoder looks at each token alone, but for bytes and the beginning of a text."""
+    match decoder["type"]:
+        case "Sequence":
+            return all(map(_concatenates, decoder["decoders"]))
+        case "Replace":
+            return len(decoder["pattern"].get("String", "")) == 1
+        case "Strip":
+            return not decoder["stop"]
+        case kind:
+            return kind in ("ByteLevel", "ByteFallback", "Fuse", "Metaspace")
 
 
 def _opening(backend: Backend) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ depend on who else is in the batch.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -43,8 +44,7 @@ class SampleSpec:
     constraint: Constraint | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(msgspec.Struct, frozen=True, gc=False):
     """The token drawn for one row.
 
     Attributes:

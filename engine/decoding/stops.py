@@ -27,9 +27,12 @@ class StopStrings:
         self._stops = tuple(stops)
         self._whole = whole
         self._held = ""
+        self._beginnings = frozenset(stop[0] for stop in self._stops)
 
     def push(self, text: str) -> tuple[str, bool]:
         """Take in new text; return (text that may be shown, whether a stop string was met)."""
+        if not self._held and self._beginnings.isdisjoint(text):
+            return text, False
         text = self._held + text
         for at in self._found(text):
             if self._whole(text[:at]):
@@ -76,7 +79,8 @@ class SentenceEnd:
                     continue
                 if self._whole(joined[len(self._tail) : end]):
                     return joined[len(self._tail) : end], True
-        self._tail = re.split(r"\s", joined)[-1]
+        words = joined.split()
+        self._tail = words[-1] if words and not joined[-1].isspace() else ""
         return text, False
 
 

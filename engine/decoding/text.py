@@ -1,16 +1,15 @@
 """The text side of one request: from sampled tokens to what may be shown, and whether it ends."""
 
-from dataclasses import dataclass
+import msgspec
 
 from engine.decoding.constraint import Constraint
-from engine.decoding.detokenize import ByteDetokenizer, Decodes, Detokenizer
+from engine.decoding.detokenize import ByteDetokenizer, Detokenizer, Pieces
 from engine.decoding.stops import SentenceEnd, StopStrings
 from engine.outputs import FinishReason
 from engine.params import SamplingParams
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(msgspec.Struct, frozen=True, gc=False):
     """What one token released: text that may be shown, and the reason if it was the last token."""
 
     text: str
@@ -30,17 +29,18 @@ class TextStream:
 
     def __init__(
         self,
-        tokenizer: Decodes,
+        pieces: Pieces,
         params: SamplingParams,
         eos_ids: frozenset[int],
         constraint: Constraint | None = None,
     ) -> None:
-        self._params = params
+        self._min_tokens, self._max_tokens = params.min_tokens, params.max_tokens
+        self._sentence_after = params.sentence_after
         self._constraint = constraint
         self._detokenizer: Detokenizer | ByteDetokenizer
         if constraint is None:
             self._eos_ids = frozenset() if params.ignore_eos else eos_ids
-            self._detokenizer = Detokenizer(tokenizer)
+            self._detokenizer = Detokenizer(pieces)
             self._stops, self._sentence = StopStrings(params.stop), SentenceEnd()
         else:
             self._eos_ids = eos_ids
@@ -55,18 +55,18 @@ class TextStream:
         self._count += 1
         if token in self._eos_ids:
             return Released(self._stops.flush(), "stop")
-        text, stopped = self._detokenizer.push(token), False
-        if self._count >= self._params.min_tokens:
+        text, stopped, ended = self._detokenizer.push(token), False, False
+        if self._count >= self._min_tokens:
             text, stopped = self._stops.push(text)
-        after = self._params.sentence_after
-        text, ended = self._sentence.push(text, after is not None and self._count > after)
+        if self._sentence_after is not None:
+            text, ended = self._sentence.push(text, self._count > self._sentence_after)
         if stopped or ended:
             return Released(text, "stop")
         if self._constraint is not None:
             self._released += text
             if self._constraint.finished:
                 return Released(text + self._stops.flush(), "stop")
-        if self._count >= self._params.max_tokens:
+        if self._count >= self._max_tokens:
             return Released(text + self._stops.flush(), "length")
         return Released(text)
 

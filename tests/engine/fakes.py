@@ -22,6 +22,7 @@ class LetterTokenizer:
 
     vocab_size = VOCAB
     eos_ids = frozenset({EOS})
+    concatenates = True
 
     def encode(self, text: str) -> list[int]:
         return [ord(c) - 97 for c in text]

@@ -9,6 +9,7 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.decoding.detokenize import Detokenizer, Pieces
 from engine.errors import ModelError
 from engine.tokenizer import Tokenizer
 from tests.engine.test_tokenizer import TEXTS
@@ -99,3 +100,15 @@ def test_a_vocabulary_without_scores_is_refused(vocabulary: Vocabulary) -> None:
     _, metadata, _ = vocabulary
     with pytest.raises(ModelError, match="pieces, but 0 scores"):
         Tokenizer.from_gguf(metadata | {"tokenizer.ggml.scores": []})
+
+
+@settings(max_examples=100, deadline=None)
+@given(pieces=ALIKE)
+def test_a_stream_reads_as_the_whole(vocabulary: Vocabulary, pieces: list[str]) -> None:
+    """Pieces, and characters that are no pieces and come byte by byte; met before, or not."""
+    *_, tokenizer = vocabulary
+    ids = tokenizer.encode("".join(pieces).replace("\ufffd", ""))
+    known = Pieces(tokenizer)
+    for _ in range(2):
+        stream = Detokenizer(known)
+        assert "".join(map(stream.push, ids)) == tokenizer.decode(ids)

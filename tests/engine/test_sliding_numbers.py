@@ -19,7 +19,7 @@ from engine.plan import Segment, SequenceStep
 from engine.prefixes import Prefix
 from engine.runner import HostDecoder, ModelRunner
 from engine.sliding import Sliding
-from engine.weights.load import LoadedModel, _decoder
+from engine.weights.load import LoadedModel, _host_decoder
 from engine.weights.safetensors import FolderCheckpoint
 from tests.engine.families import VOCAB, build, long_rope
 from tests.engine.test_families import words
@@ -32,6 +32,7 @@ class Numbers:
 
     vocab_size = VOCAB
     eos_ids: frozenset[int] = frozenset()
+    concatenates = True
 
     def encode(self, text: str) -> list[int]:
         return [int(word) for word in text.split()]
@@ -159,7 +160,7 @@ def test_moved_keys_are_those_of_lower_positions(
     changes = {"rope_parameters": long_rope(6)} if family == "phi 3, long" else {}
     build(family, tmp_path, hidden_size=96, intermediate_size=96, head_dim=16, **changes)
     checkpoint = FolderCheckpoint(tmp_path)
-    decoder = _decoder(checkpoint, numerics, torch.device("cpu"), None, 1)
+    decoder = _host_decoder(checkpoint, numerics, None, 1)
     assert isinstance(decoder, HostDecoder)
     shape = checkpoint.config
     dtype = decoder.kv_dtype  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.decoding.detokenize import Detokenizer
+from engine.decoding.detokenize import Detokenizer, Pieces
 from engine.decoding.stops import SentenceEnd, StopStrings
 from engine.decoding.text import TextStream
 from engine.params import SamplingParams
@@ -14,6 +14,7 @@ class ByteTokenizer:
     """Token n is byte n: every multi-byte character is cut."""
 
     vocab_size = 256
+    concatenates = True
 
     def decode(self, ids: list[int]) -> str:
         return bytes(ids).decode("utf-8", errors="replace")
@@ -22,7 +23,7 @@ class ByteTokenizer:
 @given(st.text())
 def test_characters_are_whole_and_none_is_lost(text: str) -> None:
     text = text.replace("\ufffd", "")
-    stream = Detokenizer(ByteTokenizer())
+    stream = Detokenizer(Pieces(ByteTokenizer()))
     pieces = [stream.push(byte) for byte in text.encode("utf-8")]
     assert "".join(pieces) == text
     assert all("\ufffd" not in piece for piece in pieces)
@@ -30,7 +31,7 @@ def test_characters_are_whole_and_none_is_lost(text: str) -> None:
 
 @given(st.lists(st.integers(0, 255)))
 def test_bytes_that_are_no_text_never_stall_or_leak(data: list[int]) -> None:
-    stream = Detokenizer(ByteTokenizer())
+    stream = Detokenizer(Pieces(ByteTokenizer()))
     said = "".join(stream.push(byte) for byte in data)
     assert "\ufffd" not in said
     tail = "".join(stream.push(ord("x")) for _ in range(8))
@@ -89,7 +90,7 @@ def test_a_sentence_ends_where_a_reader_would_say_so(text: str, ends_at: str | N
 
 def test_a_sentence_may_end_only_after_enough_tokens() -> None:
     params = SamplingParams(max_tokens=100, sentence_after=6)
-    stream = TextStream(ByteTokenizer(), params, frozenset())
+    stream = TextStream(Pieces(ByteTokenizer()), params, frozenset())
     shown, finish = "", None
     for byte in b"Ho. Ho ho. More":
         released = stream.push(byte)
@@ -102,7 +103,7 @@ def test_a_sentence_may_end_only_after_enough_tokens() -> None:
 
 def test_the_length_limit_releases_held_text_but_no_half_character() -> None:
     params = SamplingParams(max_tokens=3, stop=("bcd",))
-    stream = TextStream(ByteTokenizer(), params, frozenset())
+    stream = TextStream(Pieces(ByteTokenizer()), params, frozenset())
     released = [stream.push(b) for b in b"ab\xc3"]
     assert "".join(r.text for r in released) == "ab"
     assert released[-1].finish == "length"
@@ -110,7 +111,7 @@ def test_the_length_limit_releases_held_text_but_no_half_character() -> None:
 
 def test_eos_flushes_what_a_stop_string_had_held_back() -> None:
     stream = TextStream(
-        ByteTokenizer(), SamplingParams(max_tokens=9, stop=("\nBob:",)), frozenset({0})
+        Pieces(ByteTokenizer()), SamplingParams(max_tokens=9, stop=("\nBob:",)), frozenset({0})
     )
     released = [stream.push(b) for b in b"hi\nB\0"]
     assert "".join(r.text for r in released) == "hi\nB"

@@ -12,6 +12,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer
 
+from engine.decoding.detokenize import Detokenizer, Pieces
 from engine.errors import ModelError
 from engine.tokenizer import Tokenizer
 from engine.weights.gguf import GGUFCheckpoint
@@ -52,6 +53,12 @@ def tokenizer(
     return Tokenizer.from_folder(folder, eos_ids=[257], bos_id=256)
 
 
+@pytest.fixture(scope="module")
+def known(tokenizer: Tokenizer) -> Pieces:
+    """What is known of its tokens after some texts."""
+    return Pieces(tokenizer)
+
+
 PIECES = st.one_of(st.text(max_size=12), st.sampled_from([*MARKS, "<|im_", "start|>", "hello 12"]))
 
 
@@ -64,6 +71,46 @@ def test_text_is_data_and_comes_back_unchanged(tokenizer: Tokenizer, pieces: lis
     assert not set(tokenizer.control("<think>")).intersection(ids)
     assert all(0 <= index < tokenizer.vocab_size for index in ids)
     assert tokenizer.decode(ids) == text
+
+
+@settings(max_examples=100, deadline=None)
+@given(pieces=st.lists(PIECES, max_size=6))
+def test_a_stream_reads_as_the_whole(
+    tokenizer: Tokenizer, known: Pieces, pieces: list[str]
+) -> None:
+    """Also where tokens were met before, in other texts."""
+    text = "".join(pieces).replace("\ufffd", "")
+    stream = Detokenizer(known)
+    assert "".join(map(stream.push, tokenizer.encode(text))) == text
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_what_is_known_of_tokens_changes_no_text(
+    tokenizer: Tokenizer, known: Pieces, data: st.DataObject
+) -> None:
+    """Whatever comes: control marks, cut characters, bytes that are no text."""
+    ids = data.draw(st.lists(st.integers(0, tokenizer.vocab_size - 1), max_size=30))
+    assert tokenizer.concatenates
+    warm, cold = Detokenizer(known), Detokenizer(Pieces(tokenizer))
+    assert [warm.push(index) for index in ids] == [cold.push(index) for index in ids]
+
+
+def test_decoders_that_look_at_neighbours_are_told_apart(tmp_path: Path) -> None:
+    for decoder, wanted in (
+        (decoders.ByteLevel(), True),
+        (decoders.Metaspace(), True),
+        (decoders.Sequence([decoders.Replace("_", " "), decoders.ByteFallback()]), True),
+        (decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)]), True),
+        (decoders.Strip(" ", 0, 1), False),
+        (decoders.Replace("ab", "c"), False),
+        (decoders.WordPiece(), False),
+        (decoders.BPEDecoder(), False),
+        (decoders.CTC(), False),
+    ):
+        backend = Backend(models.BPE(vocab={"a": 0, "b": 1}, merges=[]))
+        backend.decoder = decoder
+        assert Tokenizer(backend, eos_ids=[], bos_id=None).concatenates is wanted, decoder
 
 
 def test_frames_recognise_marks_and_text_shows_none(tokenizer: Tokenizer) -> None:

@@ -26,6 +26,7 @@ class Numbers:
 
     vocab_size = VOCAB
     eos_ids: frozenset[int] = frozenset()
+    concatenates = True
 
     def encode(self, text: str) -> list[int]:
         return [int(word) for word in text.split()]

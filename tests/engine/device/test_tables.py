@@ -7,6 +7,7 @@ import torch
 pytest.importorskip("triton", reason="Triton is not installed: pip install troupe-npc[gpu]")
 
 from engine.blocks import BlockPool
+from engine.decoding.detokenize import Pieces
 from engine.decoding.text import TextStream
 from engine.device.choose import choose_device
 from engine.device.layout import arrange
@@ -35,7 +36,7 @@ def request(number: int, prompt: list[int], outputs: list[int]) -> Request:
         salt="",
         shares=(),
         seed=1,
-        text=TextStream(Numbers(), params, frozenset()),
+        text=TextStream(Pieces(Numbers()), params, frozenset()),
         arrived=0.0,
     )
     made.tokens += outputs
