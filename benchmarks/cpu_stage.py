@@ -17,6 +17,7 @@ from engine.config import EngineConfig
 from engine.kv.cache import KVCache
 from engine.loop import Engine
 from engine.outputs import RequestOutput, Usage
+from engine.pace import Pace
 from engine.params import SamplingParams
 from engine.plan import SequenceStep
 from engine.prefixes import Prefix
@@ -47,7 +48,7 @@ class Setting:
     quests: bool = False
     reads: Literal["shared", "apart"] = "shared"
     nodes: Literal["shared", "own"] = "shared"
-    reserved_slots: int = EngineConfig().reserved_slots
+    reserved_slots: int | None = None
     parking: bool = True
 
 
@@ -180,8 +181,9 @@ def quests(stage: Stage, players: Players, out: int, config: EngineConfig) -> Fi
         stage.submit(players.line(quest=True), QUEST_TOKENS, priority=0)
         (usage,) = stage.finish()
         idle.append(_wait(usage))
-    crowd = Crowd(stage, players, out, 2 * config.max_num_seqs)
-    while stage.engine.gauges["running"] < config.max_num_seqs - config.reserved_slots:
+    pace = Pace.of(config)
+    crowd = Crowd(stage, players, out, 2 * pace.max_num_seqs)
+    while stage.engine.gauges["running"] < pace.max_num_seqs - pace.reserved_slots:
         crowd.step()
     busy = [_wait(_ask(stage, crowd, players)) for _ in range(BUSY_QUESTS)]
     return {

@@ -3,6 +3,7 @@
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import torch
 
 from engine import footprint
@@ -12,6 +13,7 @@ from engine.errors import ModelError, OutOfMemory
 from engine.kv.cache import KVCache
 from engine.loop import Engine
 from engine.overlap import OverlapEngine
+from engine.pace import Pace
 from engine.runner import HostDecoder, ModelRunner
 from engine.scripted import ScriptedModel, ScriptedRunner
 from engine.sliding import Sliding
@@ -68,6 +70,7 @@ def build_engine(model: LoadedModel | ScriptedModel, config: EngineConfig) -> En
         _check_sliding(sliding, length, on_host=isinstance(model.decoder, HostDecoder))
     if isinstance(model.decoder, HostDecoder):
         return _host_engine(model, model.decoder, config, length)
+    config = msgspec.structs.replace(config, device="cuda")  # whatever "auto" has come to
     # Imported here: it needs Triton, which need not be installed.
     from engine.device.build import build_runner
 
@@ -112,11 +115,11 @@ def _host_blocks(block_bytes: int, config: EngineConfig) -> int:
     """How many blocks the pool has on the CPU; raises `OutOfMemory` if that cannot work."""
     free_bytes = footprint.available()
     budget = footprint.cache_budget(config, free_bytes)
-    blocks = budget // block_bytes
-    if blocks < config.max_num_seqs:
+    blocks, slots = budget // block_bytes, Pace.of(config).max_num_seqs
+    if blocks < slots:
         raise OutOfMemory(
             f"a KV cache of {budget:,} bytes holds {blocks} blocks of {block_bytes:,} bytes, less "
-            f"than one for each of {config.max_num_seqs} requests; {free_bytes:,} bytes of memory "
+            f"than one for each of {slots} requests; {free_bytes:,} bytes of memory "
             "are free: raise kv_cache_bytes or lower max_num_seqs"
         )
     if budget > free_bytes:

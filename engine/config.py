@@ -50,20 +50,25 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     #: is in a device's memory; with 0 they compute it again. On the CPU it would be the same
     #: memory, so the engine refuses it.
     swap_space: int = 0
-    #: Requests decoded together. With many more a step on two CPU cores takes longer than a
-    #: quest-giver should wait for it to end; a GPU gains up to 256.
-    max_num_seqs: int = 16
+    #: Requests decoded together. This one and all down to `late_share`: None takes what suits the
+    #: device, see `engine.pace`.
+    max_num_seqs: int | None = None
     #: Of those, slots only class-0 requests (quest-givers) may take.
-    reserved_slots: int = 2
+    reserved_slots: int | None = None
     #: Most rows in one step.
-    max_num_batched_tokens: int = 512
+    max_num_batched_tokens: int | None = None
+    #: Prefill rows a mixed step gets in any case, so that arrivals never starve.
+    min_prefill_tokens: int | None = None
     #: A step that serves speakers aims at this; prefill takes what is left of it.
-    step_target_ms: float = 80.0
+    step_target_ms: float | None = None
     #: The same while a quest-giver is talked to, and for `ageing_s` after: the next line to it
     #: waits for one such step to end.
-    urgent_step_target_ms: float = 40.0
-    #: Prefill rows a mixed step gets in any case, so that arrivals never starve.
-    min_prefill_tokens: int = 16
+    urgent_step_target_ms: float | None = None
+    #: A step that nobody speaks in may take so long, and one in which few do, see `late_share`.
+    long_step_ms: float | None = None
+    #: Share of all tokens that may come later than the targets say: where many wait to be read and
+    #: few speak, longer steps read the same in less time.
+    late_share: float | None = None
     #: A quest-giver reads so many tokens of its own line in a step whatever the target says: it
     #: would wait for several steps otherwise. Speakers pause for the difference.
     urgent_prefill_tokens: int = 256
@@ -81,22 +86,28 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def __post_init__(self) -> None:
         """Raise ValueError naming the first setting that cannot work."""
-        at_least_0 = ("sink_tokens", "swap_space", "urgent_prefill_tokens", "script_step_ms")
-        at_least_1 = ("block_size", "max_num_seqs", "min_prefill_tokens", "max_waiting")
+        at_least_0 = (
+            "reserved_slots", "sink_tokens", "swap_space", "urgent_prefill_tokens",
+            "script_step_ms", "late_share",
+        )  # fmt: skip
+        at_least_1 = (
+            "block_size", "max_num_seqs", "max_num_batched_tokens", "min_prefill_tokens",
+            "max_waiting", "kv_cache_bytes", "max_model_len", "sliding_window", "threads",
+        )  # fmt: skip
         for least, names in enumerate((at_least_0, at_least_1)):
             for name in names:
-                if not getattr(self, name) >= least:
+                value = getattr(self, name)
+                if value is not None and not value >= least:
                     raise ValueError(f"{name} must be at least {least}")
-        for name in ("kv_cache_bytes", "max_model_len", "sliding_window", "threads"):
+        for name in ("step_target_ms", "urgent_step_target_ms", "long_step_ms", "ageing_s"):
             value = getattr(self, name)
-            if value is not None and not value >= 1:
-                raise ValueError(f"{name} must be at least 1, or null")
-        for name in ("step_target_ms", "urgent_step_target_ms", "ageing_s"):
-            if not getattr(self, name) > 0:
+            if value is not None and not value > 0:
                 raise ValueError(f"{name} must be above 0")
-        if not 0 <= self.reserved_slots < self.max_num_seqs:
+        slots, reserved = self.max_num_seqs, self.reserved_slots or 0
+        if slots is not None and not reserved < slots:
             raise ValueError("reserved_slots must leave a slot of max_num_seqs for everybody else")
-        if not self.max_num_batched_tokens >= self.max_num_seqs + self.min_prefill_tokens:
+        least = (slots or reserved + 1) + (self.min_prefill_tokens or 1)
+        if self.max_num_batched_tokens is not None and not self.max_num_batched_tokens >= least:
             raise ValueError(
                 "max_num_batched_tokens must be max_num_seqs + min_prefill_tokens or more"
             )

@@ -1,58 +1,67 @@
-"""How much reading a step may do beside the speaking."""
+"""What a step will take, learnt from steps that were measured."""
 
-from engine.config import EngineConfig
+#: Before anything is learnt: milliseconds of a step, of each speaker, of reading at all, and of
+#: each token read. More than most machines need, so that the first steps are not too long.
+_GUESS = (20.0, 2.0, 0.0, 0.5)
+#: How far a guess may be off, in the same units: what one step says outweighs it soon.
+_UNSURE = (60.0, 6.0, 10.0, 1.5)
+_REMEMBER = 0.98  # weight of the past against the newest step
+_SURPRISE = 4.0  # a step that took longer than so many times what was expected was disturbed
+_SWEEPS = 6
 
 
 class StepCost:
-    """Learns what a step costs and says how many prefill tokens fit beside the speakers.
+    """Learns `milliseconds = base + per speaker · n + (reading + per token · p, if p > 0)`.
 
-    The model is `milliseconds = base + per row × speakers + per token × prefill tokens`. Base and
-    per row are a line through recent steps without reading, older ones counting less; a step of one
-    speaker costs far more than a sixteenth of one of sixteen. Both follow slowly, so one disturbed
-    step changes little.
+    n requests speak, p tokens are read. Base and speakers are of their own because a step of one
+    speaker costs far more than a sixteenth of one of sixteen; reading is, because steps that only
+    speak may be launched more cheaply.
+
+    Least squares of relative errors, older steps counting less, none of the four below zero. What
+    recent steps say nothing about stays as it is (they pull towards the present estimate, which is
+    otherwise forgotten), and a step that took surprisingly long counts as one that took twice the
+    time: a disturbed one changes little, and a machine that has slowed down is followed all the
+    same.
     """
 
-    _FOLLOW = 0.2
-    _REMEMBER = 0.95  # weight of the past against the newest step without reading
+    def __init__(self) -> None:
+        self._cost = list(_GUESS)
+        self._anchor = [1.0 / unsure**2 for unsure in _UNSURE]
+        # Normal equations: products of what steps had, and of what they had with what they took.
+        self._square = [[0.0] * 4 for _ in range(4)]
+        self._with_time = [0.0] * 4
+        for i, weight in enumerate(self._anchor):
+            self._square[i][i] = weight
+            self._with_time[i] = weight * self._cost[i]
 
-    def __init__(self, config: EngineConfig) -> None:
-        self._config = config
-        self._per_prefill_ms = 0.5
-        # Weighted sums over steps without reading, begun with a guess of 20 ms + 2 ms a row that
-        # weighs as much as one step: of 1, n, n², t, n·t for n speakers and t milliseconds.
-        self._sums = [1.0, 8.0, 128.0, 36.0, 352.0]
+    def expected_ms(self, speakers: int, tokens: int = 0) -> float:
+        """Milliseconds of a step in which `speakers` speak and `tokens` are read."""
+        base, speaker, reading, token = self._cost
+        return base + speaker * speakers + (reading + token * tokens if tokens else 0.0)
 
-    def prefill_budget(self, speakers: int, *, urgent: bool = False) -> int:
-        """Most prefill tokens for a step in which `speakers` requests also get a token.
+    @property
+    def token_ms(self) -> float:
+        """Milliseconds that each token read takes; above 0."""
+        return max(self._cost[3], 1e-3)
 
-        With nobody speaking the only bound is the step's size; otherwise what the target leaves,
-        but never less than `min_prefill_tokens`, so that arrivals do not starve. `urgent` steps
-        have a target of their own.
-        """
-        most = self._config.max_num_batched_tokens - speakers
-        if speakers == 0:
-            return most
-        config = self._config
-        target_ms = config.urgent_step_target_ms if urgent else config.step_target_ms
-        left_ms = target_ms - self.speaking_ms(speakers)
-        return max(min(int(left_ms / self._per_prefill_ms), most), self._config.min_prefill_tokens)
-
-    def speaking_ms(self, speakers: int) -> float:
-        """What a step without reading is expected to take; nothing if there are no speakers."""
-        if speakers == 0:
-            return 0.0
-        count, n, nn, t, nt = self._sums
-        spread = nn / count - (n / count) ** 2
-        slope = max((nt / count - n * t / count**2) / spread, 0.0) if spread > 0.01 else 0.0
-        return max(t / count + slope * (speakers - n / count), 0.0)
-
-    def learn(self, speakers: int, prefill_tokens: int, milliseconds: float) -> None:
+    def learn(self, speakers: int, tokens: int, milliseconds: float) -> None:
         """Take in one measured step."""
-        if prefill_tokens == 0 and speakers:
-            new = (1.0, speakers, speakers**2, milliseconds, speakers * milliseconds)
-            pairs = zip(self._sums, new, strict=True)
-            self._sums = [self._REMEMBER * old + value for old, value in pairs]
-        elif prefill_tokens >= self._config.min_prefill_tokens:
-            reading = max(milliseconds - self.speaking_ms(speakers), 0.0) / prefill_tokens
-            self._per_prefill_ms += self._FOLLOW * (reading - self._per_prefill_ms)
-            self._per_prefill_ms = max(self._per_prefill_ms, 1e-3)
+        expected = max(self.expected_ms(speakers, tokens), 1e-3)
+        took = min(milliseconds, _SURPRISE * expected)
+        step = (1.0, speakers, float(tokens > 0), tokens)
+        for i in range(4):
+            weighted = step[i] / max(took, expected) ** 2
+            row, anchor = self._square[i], (1 - _REMEMBER) * self._anchor[i]
+            for j in range(4):
+                row[j] = _REMEMBER * row[j] + weighted * step[j]
+            row[i] += anchor
+            past = _REMEMBER * self._with_time[i] + anchor * self._cost[i]
+            self._with_time[i] = past + weighted * took
+        self._solve()
+
+    def _solve(self) -> None:
+        """Least squares without negative solutions, by coordinate descent from the last ones."""
+        for _ in range(_SWEEPS):
+            for i, row in enumerate(self._square):
+                others = sum(row[j] * self._cost[j] for j in range(4) if j != i)
+                self._cost[i] = max((self._with_time[i] - others) / row[i], 0.0)

@@ -12,6 +12,7 @@ from engine.config import EngineConfig
 from engine.device.choose import choose_device
 from engine.errors import OutOfMemory
 from engine.models.config import ModelConfig
+from engine.pace import Pace
 
 #: Bytes of a cache nobody gave a size, and the share of free memory it takes at most.
 _DEFAULT_CACHE = 2 << 30
@@ -83,7 +84,8 @@ def footprint(shape: ModelConfig, config: EngineConfig) -> Footprint:
     token = 2 * shape.layers * shape.kv_heads * shape.head_dim * _CACHE_BYTES[config.numerics]
     length = min(config.max_model_len or shape.max_len, shape.max_len)
     row = 4 * (4 * shape.hidden + 2 * inner + 3 * shape.ffn)
-    step = config.max_num_batched_tokens * row + 4 * config.max_num_seqs * shape.vocab_size
+    pace = Pace.of(config)
+    step = pace.max_num_batched_tokens * row + 4 * pace.max_num_seqs * shape.vocab_size
     return Footprint(weights, cache_budget(config, free), length * token, step, free)
 
 

@@ -327,7 +327,7 @@ class Engine:
         """Requests that want to advance, as far as there are slots for them."""
         books = self._scheduler
         wanting = len(books.slots.running) + len(books.waiting) + len(books.parked)
-        return min(wanting, self._config.max_num_seqs)
+        return min(wanting, books.pace.max_num_seqs)
 
     def _fail(self, plan: StepPlan, error: Exception) -> None:
         """One bad step must not end the engine, only the requests in it."""

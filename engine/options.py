@@ -106,15 +106,16 @@ def _make_room(changes: dict[str, Any], config: EngineConfig) -> None:
     """Let settings that were not named follow those that were, as far as they must."""
     most = changes.get("max_num_seqs", config.max_num_seqs)
     rows = changes.get("max_num_batched_tokens")
-    if not isinstance(most, int) or not isinstance(rows, int | None):
+    if not isinstance(most, int | None) or not isinstance(rows, int | None):
         return  # refused for its type below
-    if config.reserved_slots >= most:
+    if most is not None and (config.reserved_slots or 0) >= most:
         changes["reserved_slots"] = max(most - 1, 0)
-    if rows is None:
-        least = most + config.min_prefill_tokens
-        changes["max_num_batched_tokens"] = max(config.max_num_batched_tokens, least)
-    elif rows < most + config.min_prefill_tokens:
-        changes["min_prefill_tokens"] = max(rows - most, 1)
+    slots, least = most or 1, config.min_prefill_tokens
+    if rows is None and config.max_num_batched_tokens is not None:
+        room = slots + (least or 1)
+        changes["max_num_batched_tokens"] = max(config.max_num_batched_tokens, room)
+    elif rows is not None and least is not None and rows < slots + least:
+        changes["min_prefill_tokens"] = max(rows - slots, 1)
 
 
 def _refuse(name: str, value: object, reason: str) -> NoReturn:

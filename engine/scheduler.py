@@ -9,10 +9,12 @@ import math
 from collections.abc import Callable, Sequence
 
 from engine.blocks import BlockPool
+from engine.budget import Budget
 from engine.config import EngineConfig
 from engine.cost import StepCost
 from engine.errors import NoRoom, OutOfMemory
 from engine.memory import Memory, no_room
+from engine.pace import Pace
 from engine.plan import BlockCopy, SequenceStep, StepPlan, node_step, request_step
 from engine.policy import make_policy
 from engine.prefixes import Prefix, PrefixTree
@@ -47,14 +49,16 @@ class Scheduler:
         places = config.swap_space // pool.block_bytes if pool.block_bytes else 0
         self._swapping = Swapping(self._memory, places)
         self._policy = make_policy(config)
-        self.cost = StepCost(config)
+        self.cost = StepCost()
+        self.pace = Pace.of(config)
+        self._budget = Budget(self.pace, self.cost)
         self._quest_seen = -math.inf
         self.waiting: list[Request] = []
         self.slots = Slots()
         self.parked: list[Request] = []
         self.warming: list[Warming] = []
         self.step = 0
-        self._paused = False  # whether ordinary speakers paused in the step before
+        self._paused = False  # whether anybody paused for a quest-giver in the step before
         self.prefill_computed = 0
         self.prefill_ideal = 0
         self.parks = 0
@@ -119,22 +123,24 @@ class Scheduler:
         Speakers get one row each. What the step target leaves is given to readers in the order of
         the policy: each reads its prefix nodes (unless somebody else is already doing so), then
         takes a slot and its blocks, then reads its own part. In a step in which a quest-giver reads
-        its line, everybody else pauses, but never twice in a row: however many quest-givers come,
-        the others get every other step.
+        its line, everybody else pauses where that is worth it, but never twice in a row: however
+        many quest-givers come, the others get every other step.
         """
         self.step += 1
         slots = self.slots
-        readers: list[Reader] = [*self.waiting, *self.parked, *self.warming, *slots.reading]
+        readers: list[Reader] = [*self.parked, *self.waiting, *self.warming, *slots.reading]
         readers.sort(key=lambda reader: self._policy.key(reader, now))
         self._park_for(readers)
         speakers = slots.present(absent)
         steps: list[SequenceStep] = []
         copies: list[BlockCopy] = []
-        budget = self.cost.prefill_budget(len(speakers), urgent=self._quest_is_on(now, readers))
+        urgent = self._quest_is_on(now, readers)
+        budget = self._budget.reading(len(speakers), urgent=urgent)
+        may_pause, self._paused = not self._paused, False
         memory_left = True
         for reader in readers:
-            if budget > 0 and self._yields(reader, steps):
-                budget = 0
+            if budget > 0 and may_pause and self._yields(reader, speakers, steps, budget):
+                self._paused, budget = True, 0
             if max(budget, self._urgent(reader, speakers, steps)) <= 0:
                 continue
             if isinstance(reader, Warming) or reader.state is State.WAITING:
@@ -161,9 +167,10 @@ class Scheduler:
             step = self._advance(reader, max(budget, self._urgent(reader, speakers, steps)), now)
             steps.append(step)
             budget -= len(step.tokens)
-        self._paused = _quest_begins(steps) and not self._paused
-        if self._paused:  # a quest-giver is about to begin: a step without the others is shortest
+        if may_pause and _quest_begins(steps) and self._budget.speakers_pause(_ordinary(speakers)):
+            self._paused = True
             speakers = tuple(request for request in speakers if request.priority == 0)
+        self._budget.planned(len(speakers), sum(len(s.tokens) for s in steps), urgent=urgent)
         if full := self._memory.full(speakers):  # where keys are to move the step must say so
             steps += [self._advance(request, 1, now) for request in full]
             speakers = tuple(request for request in speakers if request not in full)
@@ -174,12 +181,13 @@ class Scheduler:
         size = self._config.block_size
         return StepPlan(self.step, tuple(steps), tuple(copies), *moves, speakers, size)
 
-    def _yields(self, reader: Reader, steps: list[SequenceStep]) -> bool:
-        """Whether `reader` leaves the step to a quest-giver who is about to begin: as speakers do,
-        it pauses, but never twice in a row.
-        """
-        urgent = isinstance(reader, Request) and reader.priority == 0
-        return not urgent and not self._paused and _quest_begins(steps)
+    def _yields(
+        self, reader: Reader, speakers: Sequence[Request], steps: list[SequenceStep], budget: int
+    ) -> bool:
+        """Whether `reader` leaves the step to a quest-giver who is about to begin."""
+        if (isinstance(reader, Request) and reader.priority == 0) or not _quest_begins(steps):
+            return False
+        return self._budget.readers_yield(_ordinary(speakers), budget)
 
     def _quest_is_on(self, now: float, readers: list[Reader]) -> bool:
         """Whether a quest-giver is talked to, or was a moment ago: there will be a next line."""
@@ -198,8 +206,11 @@ class Scheduler:
         if reader.priority > 0:
             return 0
         rows = len(speakers) + sum(len(step.tokens) for step in steps)
-        left = self._config.max_num_batched_tokens - rows
-        return min(self._config.urgent_prefill_tokens, left)
+        left = self.pace.max_num_batched_tokens - rows
+        spent = sum(
+            len(s.tokens) for s in steps if isinstance(s.owner, Request) and s.owner.priority == 0
+        )
+        return min(self._config.urgent_prefill_tokens - spent, left)
 
     def _read_chain(
         self, reader: Reader, budget: int, steps: list[SequenceStep]
@@ -267,9 +278,9 @@ class Scheduler:
 
     def _slot_for(self, request: Request) -> bool:
         """Whether a slot is free for a request of this class; a few are for class 0 only."""
-        if len(self.slots.running) >= self._config.max_num_seqs:
+        if len(self.slots.running) >= self.pace.max_num_seqs:
             return False
-        for_ordinary = self._config.max_num_seqs - self._config.reserved_slots
+        for_ordinary = self.pace.max_num_seqs - self.pace.reserved_slots
         return request.priority == 0 or self.slots.ordinary < for_ordinary
 
     def _park_for(self, readers: list[Reader]) -> None:
@@ -285,7 +296,7 @@ class Scheduler:
             and self._joinable(reader)
             for reader in readers
         )
-        lacking = urgent - (self._config.max_num_seqs - len(self.slots.running))
+        lacking = urgent - (self.pace.max_num_seqs - len(self.slots.running))
         for request in reversed(self.slots.running[:]):
             if lacking <= 0 or not self._config.parking:
                 return
@@ -416,3 +427,7 @@ class Scheduler:
 def _quest_begins(steps: list[SequenceStep]) -> bool:
     """Whether a quest-giver reads its line in this step."""
     return any(isinstance(s.owner, Request) and s.owner.priority == 0 for s in steps)
+
+
+def _ordinary(speakers: Sequence[Request]) -> int:
+    return sum(request.priority > 0 for request in speakers)

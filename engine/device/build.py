@@ -11,6 +11,7 @@ from engine.kv.swap import HostStore, SwappingRunner
 from engine.models.config import ModelConfig
 from engine.models.device_decoder import DeviceDecoder
 from engine.overlap import Launcher
+from engine.pace import Pace
 
 #: For captured steps, the libraries' workspaces, and what allocation in pieces wastes.
 _SPARE_BYTES = 1 << 30
@@ -33,18 +34,18 @@ def build_runner(
     Raises:
         OutOfMemory: the pool would hold less than one block for each request.
     """
-    shape, size = decoder.config, config.block_size
+    shape, size, pace = decoder.config, config.block_size, Pace.of(config)
     itemsize = decoder.kv_dtype.itemsize
     block_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * itemsize * size
     free, total = _memory(decoder.device)
-    step = _step_bytes(shape, config, itemsize)
+    step = _step_bytes(shape, pace, itemsize)
     spare = int(total * config.gpu_memory_utilization) - (total - free) - step
     budget = config.kv_cache_bytes or max(spare, 0)
     blocks = min(budget // block_bytes, _MOST_NUMBERS // (size * shape.head_dim) - 1)
-    if blocks < config.max_num_seqs:
+    if blocks < pace.max_num_seqs:
         raise OutOfMemory(
             f"a KV cache of {budget:,} bytes holds {blocks} blocks of {block_bytes:,} bytes, less "
-            f"than one for each of {config.max_num_seqs} requests; of the device's {total:,} bytes "
+            f"than one for each of {pace.max_num_seqs} requests; of the device's {total:,} bytes "
             f"{free:,} are free and the largest step takes {step:,}: raise gpu_memory_utilization, "
             "or lower max_num_batched_tokens or max_num_seqs"
         )
@@ -61,7 +62,7 @@ def build_runner(
     runner = DeviceRunner(
         decoder,
         cache,
-        config.max_num_seqs,
+        pace.max_num_seqs,
         min(max_length, blocks * size),
         eager=config.enforce_eager,
     )
@@ -78,10 +79,10 @@ def _memory(device: torch.device) -> tuple[int, int]:
     return torch.cuda.mem_get_info(device)
 
 
-def _step_bytes(shape: ModelConfig, config: EngineConfig, itemsize: int) -> int:
+def _step_bytes(shape: ModelConfig, pace: Pace, itemsize: int) -> int:
     """What the largest step holds at once beside weights and KV."""
     inner = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
     row = (4 * shape.hidden + 2 * inner + 3 * shape.ffn) * itemsize
     row += _PARTS * shape.heads * (shape.head_dim + 1) * 4
-    logits = 2 * config.max_num_seqs * shape.vocab_size * itemsize
-    return config.max_num_batched_tokens * row + logits + _SPARE_BYTES
+    logits = 2 * pace.max_num_seqs * shape.vocab_size * itemsize
+    return pace.max_num_batched_tokens * row + logits + _SPARE_BYTES

@@ -63,7 +63,7 @@ def test_names_change_what_they_name(options: dict[str, Any], expected: dict[str
     [
         field.name
         for field in msgspec.structs.fields(EngineConfig)
-        if type(field.default) in (int, float) or field.type == int | None
+        if type(field.default) in (int, float) or field.type in (int | None, float | None)
         if field.name != "seed"
     ],
 )
