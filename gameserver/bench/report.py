@@ -18,7 +18,8 @@ class Figures:
         name: of the pass.
         seconds: from the first line sent to the last reply complete.
         ttft_p50_ms, ttft_p90_ms, ttft_p99_ms: from sending a line to the first of its reply.
-        quest_ttft_p99_ms: the same for quest-givers only.
+        quest_ttft_p50_ms, quest_ttft_p99_ms: the same for quest-givers only.
+        other_ttft_p50_ms, other_ttft_p99_ms: for everybody else.
         itl_p50_ms, itl_p99_ms: between one arrival and the next of a reply.
         cached_share: of the prompt tokens, as the server says.
         errors: number of failures by kind.
@@ -35,7 +36,10 @@ class Figures:
     ttft_p50_ms: float | None
     ttft_p90_ms: float | None
     ttft_p99_ms: float | None
+    quest_ttft_p50_ms: float | None
     quest_ttft_p99_ms: float | None
+    other_ttft_p50_ms: float | None
+    other_ttft_p99_ms: float | None
     itl_p50_ms: float | None
     itl_p99_ms: float | None
     errors: dict[str, int]
@@ -50,8 +54,9 @@ def figures(name: str, replies: Sequence[Reply]) -> Figures:
     good = [reply for reply in replies if reply.error is None]
     seconds = max((r.done for r in replies), default=0) - min((r.sent for r in replies), default=0)
     pace = 1 / seconds if seconds > 0 else 0.0
-    first = [1000 * (reply.times[0] - reply.sent) for reply in good]
     quests = [1000 * (reply.times[0] - reply.sent) for reply in good if reply.quest]
+    others = [1000 * (reply.times[0] - reply.sent) for reply in good if not reply.quest]
+    first = quests + others
     gaps = [1000 * (b - a) for reply in good for a, b in itertools.pairwise(reply.times)]
     prompt = sum(reply.prompt for reply in good)
     completion = sum(reply.completion for reply in good)
@@ -67,7 +72,10 @@ def figures(name: str, replies: Sequence[Reply]) -> Figures:
         ttft_p50_ms=percentile(first, 50),
         ttft_p90_ms=percentile(first, 90),
         ttft_p99_ms=percentile(first, 99),
+        quest_ttft_p50_ms=percentile(quests, 50),
         quest_ttft_p99_ms=percentile(quests, 99),
+        other_ttft_p50_ms=percentile(others, 50),
+        other_ttft_p99_ms=percentile(others, 99),
         itl_p50_ms=percentile(gaps, 50),
         itl_p99_ms=percentile(gaps, 99),
         errors=dict(Counter(reply.error for reply in replies if reply.error is not None)),
@@ -91,7 +99,10 @@ def table(passes: Sequence[Figures]) -> Table:
         ("first token p50", lambda f: _ms(f.ttft_p50_ms)),
         ("first token p90", lambda f: _ms(f.ttft_p90_ms)),
         ("first token p99", lambda f: _ms(f.ttft_p99_ms)),
+        ("  quest-givers p50", lambda f: _ms(f.quest_ttft_p50_ms)),
         ("  quest-givers p99", lambda f: _ms(f.quest_ttft_p99_ms)),
+        ("  everybody else p50", lambda f: _ms(f.other_ttft_p50_ms)),
+        ("  everybody else p99", lambda f: _ms(f.other_ttft_p99_ms)),
         ("gap p50", lambda f: _ms(f.itl_p50_ms)),
         ("gap p99", lambda f: _ms(f.itl_p99_ms)),
         ("errors", lambda f: ", ".join(f"{n} {kind}" for kind, n in f.errors.items()) or "none"),

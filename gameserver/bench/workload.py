@@ -31,9 +31,9 @@ PROFILES = {
     "gpu": Profile(8, 8, 4, 1024, 192, 96, 64),
     "long": Profile(2, 16, 8, 4096, 192, 96, 64),
     "lonely": Profile(256, 1, 1, 1024, 192, 96, 64),
-    "uneven": Profile(8, 8, 4, 1013, 187, 91, 64),
     "cpu": Profile(2, 4, 2, 512, 128, 48, 48),
     "odd": Profile(2, 4, 2, 597, 151, 41, 48),
+    "uneven": Profile(8, 8, 4, 1013, 187, 91, 64),
     "tiny": Profile(2, 2, 2, 64, 32, 16, 8),
 }
 

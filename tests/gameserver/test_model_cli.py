@@ -89,6 +89,8 @@ async def test_bench_counts_tokens_times_and_what_was_cached(tmp_path: Path) -> 
             assert one["prompt_tokens"] == 8 * 112
             assert one["tokens_per_s"] == pytest.approx(64 / one["seconds"])
             assert one["ttft_p50_ms"] <= one["ttft_p90_ms"] <= one["ttft_p99_ms"]
+            by_class = one["quest_ttft_p99_ms"], one["other_ttft_p99_ms"]
+            assert max(by_class) == one["ttft_p99_ms"]
             assert 0 < one["itl_p50_ms"] <= one["itl_p99_ms"]
         # All but the last token of each prompt; then scene, persona, chance likeness.
         assert again["cached_share"] == pytest.approx(111 / 112)
