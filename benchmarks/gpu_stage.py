@@ -61,6 +61,7 @@ class Setting:
     def engine_config(self) -> EngineConfig:
         """All settings of the engine."""
         usual: dict[str, Any] = {
+            "device": "cuda",
             "max_num_seqs": 256,
             "reserved_slots": 0,
             "max_num_batched_tokens": 8192,
