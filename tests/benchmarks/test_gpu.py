@@ -4,6 +4,8 @@ import gc
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
+from types import SimpleNamespace
 
 import pytest
 
@@ -60,8 +62,26 @@ def run(tmp_path: Path, *parts: str, off: str = "", **config: object) -> list[Sa
     return read_samples(out)
 
 
-def test_bursts_compute_each_prompt_token_once(tmp_path: Path) -> None:
-    start, *samples = run(tmp_path, "bursts")
+def test_bursts_compute_each_prompt_token_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "samples"
+    given = [f"{name}={value}" for name, value in SMALL.items()]
+    command = [
+        "gpu",
+        "--shape",
+        "mini",
+        "--profiles",
+        "mini",
+        "--repetitions",
+        "1",
+        "--set",
+        *given,
+    ]
+    monkeypatch.setattr(sys, "argv", [*command, "--parts", "bursts", "--out", str(out)])
+    gpu.main()
+    start, *samples = read_samples(out)
+    assert "max_num_seqs=8" in start.software
     assert (start.measure, start.column) == ("start", "Troupe, mini")
     assert start.figures["kv_tokens"] > 0
     assert [sample.measure for sample in samples] == list(CACHES)
@@ -143,6 +163,26 @@ def test_what_is_switched_off_changes_no_token(monkeypatch: pytest.MonkeyPatch) 
     assert tokens("tree") == usual
     assert keys == {-1}
     assert all(tokens(off) == usual for off in ("overlap", "sharing"))
+
+
+def test_parts_of_other_engines_run_in_processes_of_their_own_and_whatever_fails_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commands: list[list[str]] = []
+
+    def started(command: list[str], check: bool) -> CompletedProcess[str]:
+        commands.append(command)
+        return CompletedProcess(command, returncode="stream" in command[-1])
+
+    monkeypatch.setattr(gpu, "subprocess", SimpleNamespace(run=started))
+    monkeypatch.setattr(sys, "argv", ["gpu", "--parts", "stream,decode,full", "--seed", "4"])
+    with pytest.raises(SystemExit) as ended:
+        gpu.main()
+    assert ended.value.code == "failed: stream"
+    assert [command[-2:] for command in commands] == [
+        ["--parts", part] for part in ("decode", "stream", "full")
+    ]
+    assert all("--seed" in command for command in commands)
 
 
 def test_settings_name_their_column() -> None:
