@@ -69,8 +69,11 @@ class Admission:
         self._says: dict[str, TokenBucket] = {}
         self.sessions = 0
 
-    def enter(self, player: str, address: str) -> TokenBucket:
+    def enter(self, player: str, address: str, *, adopted: bool = False) -> TokenBucket:
         """Count a new session; each one needs a `leave` later.
+
+        Args:
+            adopted: an earlier process let it in; there is room for it.
 
         Returns:
             What the player may still say.
@@ -78,17 +81,14 @@ class Admission:
         Raises:
             Refusal: fatal, a limit is reached; nothing was counted.
         """
-        limits = self._limits
-        if self.sessions >= limits.sessions:
-            raise Refusal(Code.BUSY, "this server is full", retry_ms=5000, close=Close.OVERLOADED)
-        self._check(self._players[player], limits.sessions_per_player, "sessions of one player")
-        if not self._is_shared(address):
-            self._check(self._addresses[address], limits.sessions_per_ip, "sessions of one address")
+        if not adopted:
+            self._check_limits(player, address)
         self.sessions += 1
         self._players[player] += 1
         self._addresses[address] += 1
         if player not in self._says:
-            self._says[player] = TokenBucket(limits.says_per_s, limits.says_burst)
+            rate, burst = self._limits.says_per_s, self._limits.says_burst
+            self._says[player] = TokenBucket(rate, burst)
         return self._says[player]
 
     def has_room(self, player: str) -> bool:
@@ -104,6 +104,14 @@ class Admission:
                 del counter[key]
         if player not in self._players:
             del self._says[player]
+
+    def _check_limits(self, player: str, address: str) -> None:
+        limits = self._limits
+        if self.sessions >= limits.sessions:
+            raise Refusal(Code.BUSY, "this server is full", retry_ms=5000, close=Close.OVERLOADED)
+        self._check(self._players[player], limits.sessions_per_player, "sessions of one player")
+        if not self._is_shared(address):
+            self._check(self._addresses[address], limits.sessions_per_ip, "sessions of one address")
 
     def _check(self, count: int, limit: int, what: str) -> None:
         if count >= limit:

@@ -88,6 +88,21 @@ class Spoken:
     final: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A turn that another process was speaking when it ended.
+
+    Attributes:
+        turn: with the words that were written down of it.
+        cue: what it answers.
+        again: whether its line is answered in another turn.
+    """
+
+    turn: Turn
+    cue: Cue
+    again: bool
+
+
 class Answer:
     """A turn on its way from a cue to its end.
 

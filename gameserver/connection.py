@@ -10,15 +10,17 @@ import structlog
 from websockets.exceptions import ConnectionClosed
 
 from gameserver.admission import Offences, TokenBucket, rate_limited
-from gameserver.commands import Identify, read
+from gameserver.commands import Identify, SceneJoin, read
 from gameserver.guards import GuardedConnection
 from gameserver.inbound import Message, parse
 from gameserver.messages import Hello, Reconnect, Version, Welcome
 from gameserver.outbox import Outbox
 from gameserver.protocol import MAJOR, MINOR, MSGPACK, Close, Code, Encoded, Refusal, encode, now_ms
+from gameserver.safety import Safety
 from gameserver.session import Session
 from gameserver.sessions import Sessions
 from gameserver.settings import Settings
+from gameserver.stores.journal import Journal
 from gameserver.tally import Tally
 from gameserver.wording import clean_name
 from gameserver.world import World
@@ -42,9 +44,11 @@ class House:
     settings: Settings
     world: World
     sessions: Sessions
+    journal: Journal
     limits: dict[str, Any]
     features: tuple[str, ...]
     tally: Tally
+    safety: Safety
 
 
 class Connection:
@@ -64,7 +68,7 @@ class Connection:
         self._bytes = TokenBucket(limits.bytes_per_s, limits.bytes_burst)
         self._bad = Offences(guards.bad_messages, guards.bad_window_s)
         self._refused = Offences(guards.refused_messages, guards.bad_window_s)
-        self._outbox = Outbox(socket, self._settings, house.tally)
+        self._outbox = Outbox(socket, self._settings, house.tally, house.journal)
         socket.on_writable = self._outbox.wake
         socket.on_flood = self._flood
 
@@ -77,7 +81,7 @@ class Connection:
             while self._closing is None:
                 frame = await self._socket.recv()
                 if self._closing is None:  # what comes after a fatal error is not looked at
-                    self._receive(frame)
+                    await self._receive(frame)
         except ConnectionClosed:
             self._count_close()
         finally:
@@ -114,7 +118,7 @@ class Connection:
         if self._closing is not None:
             await asyncio.wait([self._closing])
 
-    def _receive(self, frame: str | bytes) -> None:
+    async def _receive(self, frame: str | bytes) -> None:
         """Take one message in and answer it."""
         received = time.monotonic()
         self._house.tally.count("frames_in")
@@ -126,6 +130,9 @@ class Connection:
         message = None
         try:
             message = parse(frame, self._settings.limits, binary=self._binary)
+            await self._prepare(message)
+            if self._closing is not None:
+                return
             answer, refusal = self._respond(message, received, wait_s)
         except Refusal as failure:
             re = message.id if message is not None else failure.re
@@ -133,7 +140,26 @@ class Connection:
         if refusal is not None and answer is not None:
             self._refuse(refusal, answer, message)
         elif answer is not None:
-            self._outbox.tell(answer)
+            alive = message is not None and message.t == "heartbeat" and self._is_stuck
+            self._outbox.tell(answer, at_once=alive)
+
+    async def _prepare(self, message: Message) -> None:
+        """Read what a message is about from the store: carrying it out waits for nothing."""
+        house = self._house
+        if message.t == "identify" and self._session is None:
+            wish = read(message)
+            assert isinstance(wish, Identify)
+            if wish.resume is not None:
+                await house.sessions.fetch(wish.resume, wish.player)
+        elif message.t == "scene.join" and self._session is not None:
+            wanted = read(message)
+            assert isinstance(wanted, SceneJoin)
+            await self._session.prepare(wanted)
+
+    @property
+    def _is_stuck(self) -> bool:
+        """Whether what happens cannot be kept just now."""
+        return self._house.journal.waiting_s > self._settings.store.wait_s
 
     def _respond(
         self, message: Message, received: float, wait_s: float
@@ -146,6 +172,12 @@ class Connection:
             raise self._second_identify()
         if message.t == "bye":
             self._close(Close.NORMAL, 0.0)
+            return None, None
+        if message.t != "heartbeat" and self._is_stuck:
+            msg = "what happens cannot be kept just now"
+            refusal = Refusal(Code.BUSY, msg, retry_ms=1000)
+            self._house.tally.count("errors_store")
+            self._outbox.tell(refusal.encode(message.id, message.st), at_once=True)
             return None, None
         try:
             return self._session.handle(message, received, wait_s)
@@ -183,6 +215,7 @@ class Connection:
         """Take the client's session up, or begin a new one, and tell: `welcome`."""
         sessions, resume, miss = self._house.sessions, wish.resume, None
         name = clean_name(wish.name or wish.player, self._settings.limits.name_chars)
+        name = self._house.safety.redact(name)
         if resume is not None:
             miss = sessions.objection(wish.player, resume)
         resumed = resume is not None and miss is None
@@ -250,7 +283,8 @@ class Connection:
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._finish(code, linger_s))
             self._house.tally.count(f"closes_{code.value}")
-            self._part(keep=code in _RESUMABLE)
+            kept = code == Close.RESTART and self._house.journal.store.survives
+            self._part(keep=kept or code in _RESUMABLE)
 
     def _count_close(self) -> None:
         """Count a close that was not ours, by the code that the library or the network gave."""

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -13,8 +13,9 @@ import structlog
 from engine.api import Ticket
 from engine.errors import ContextExceeded, EngineError, NoRoom, QueueFull
 from engine.outputs import RequestOutput, Usage
-from gameserver.answer import Answer, Cue, Ending, Spoken, bill, natural_ending
+from gameserver.answer import Answer, Cue, Ending, Lost, Spoken, bill, natural_ending
 from gameserver.budgets import Budgets
+from gameserver.ledger import Ledger
 from gameserver.messages import (
     Activity,
     Emotion,
@@ -71,6 +72,7 @@ class Floor:
         plot: Plot,
         budgets: Budgets,
         account: str,
+        ledger: Ledger,
         *,
         cancel: Callable[[Ticket], None],
         on_prompt: Callable[[str, Ticket], None] | None,
@@ -80,6 +82,7 @@ class Floor:
             safety: filters what is said.
             plot: knows what may be done.
             budgets: what may be said; the NPC's has the id `account` before its own.
+            ledger: what the scene writes down.
             cancel: ends a request.
             on_prompt: is shown each turn's prompt.
         """
@@ -97,6 +100,7 @@ class Floor:
         self._budgets = budgets
         self.account = f"{account}/{self.npc}"
         self._plot = plot
+        self._ledger = ledger
         self._urgent_by_quest = settings.replies.urgent_by_quest
         self._cancel = cancel
         self._on_prompt = on_prompt
@@ -129,14 +133,38 @@ class Floor:
         if self.answer is not None:
             self._budgets.turn(self.account, cue.session.player)
             announce()
+            self._ledger.accept(self.npc, cue)
             self._queue.append(cue)
             return sum(not waiting.session.away for waiting in self._queue)
         answer = self._prepare(cue)
         self._begin(answer)
         self._budgets.turn(self.account, cue.session.player)
         announce()
+        self._ledger.accept(self.npc, cue)
         self._open(answer)
         return 0
+
+    def restore(
+        self, waiting: Sequence[Cue], finished: Mapping[str, Spoken], lost: Lost | None
+    ) -> None:
+        """Go on where another process has ended.
+
+        Args:
+            waiting: lines that wait, in order.
+            finished: turns that had ended.
+            lost: the turn that was being spoken. It ends with what is known of it.
+        """
+        self._finished.update(finished)
+        self._queue.extend(waiting)
+        if lost is None:
+            return
+        answer = self._prepare(lost.cue)
+        answer.request = replace(answer.request, turn=lost.turn.id)
+        self.answer, answer.turn = answer, lost.turn
+        self._close(answer, Ending("abandoned", "owner_lost", len(lost.turn.chunks)))
+        if lost.again:
+            self._ledger.accept(self.npc, lost.cue)
+            self._queue.appendleft(lost.cue)
 
     def check(self, text: str) -> None:
         """Raise `Refusal` (`context_exceeded`) if a line is too long for the NPC."""
@@ -147,6 +175,7 @@ class Floor:
 
     def greet(self, cue: Cue) -> None:
         """Speak a greeting, after what is being said and what waits already."""
+        self._ledger.accept(self.npc, cue)
         self._queue.append(cue)
         self.go_on()
 
@@ -182,7 +211,9 @@ class Floor:
 
     def withdraw(self, session: "Session", members: Collection["Session"]) -> None:
         """A session has left: its lines are dropped, and what nobody hears any more is stopped."""
-        self._queue = deque(cue for cue in self._queue if cue.session is not session)
+        for cue in [cue for cue in self._queue if cue.session is session]:
+            self._queue.remove(cue)
+            self._ledger.drop(cue)
         answer = self.answer
         if answer is not None and not answer.cue.is_heard_by(members):
             self._stop(answer, Ending("cancelled", "hang_up", 0))
@@ -224,7 +255,7 @@ class Floor:
             self._stop(self.answer, Ending("interrupted", "halted", kept))
 
     def close(self) -> None:
-        """The server goes: end the turn, drop what waits."""
+        """The server goes: end the turn. What waits is left to whoever reads the ledger."""
         self._queue.clear()
         if self.answer is not None:
             kept = len(self.answer.turn.chunks)
@@ -276,6 +307,7 @@ class Floor:
         start = TurnStart(turn.id, self.npc, [cause], sorted(cue.hearers or ()), scene)
         for stream in turn.streams:
             stream.append("npc.turn.start", start, opens=turn)
+        self._ledger.begin(turn, cue)
         self._tally.count("turns_started")
         self._show("busy" if private else "thinking", None if private else cue.session.player)
 
@@ -310,6 +342,7 @@ class Floor:
 
     def _abandon_orphan(self, answer: Answer) -> None:
         self._orphaned = None
+        self._ledger.begin_unit()
         self._stop(answer, Ending("abandoned", "orphaned", len(answer.turn.chunks)))
 
     def _adopt_orphan(self) -> None:
@@ -320,6 +353,7 @@ class Floor:
     def _on_output(self, answer: Answer, output: RequestOutput) -> None:
         if self.answer is not answer:
             return  # abandoned
+        self._ledger.begin_unit()
         answer.tokens += len(output.token_ids)
         self._take_apart(answer, answer.channels.push(output.text))
         if output.finish is None:
@@ -443,6 +477,7 @@ class Floor:
             return
         if text:
             turn.append(text)
+            self._ledger.words(turn, answer.cue)
         if over and answer.yielding:
             self._stop(answer, Ending("interrupted", "yield", len(turn.chunks)))
         elif over:
@@ -481,14 +516,15 @@ class Floor:
             _log.exception("a turn was not remembered", turn=turn.id)
         for stream in turn.streams:
             stream.append("npc.turn.end", end, closes=turn)
-        self._finished[turn.id] = Spoken(
+        spoken = self._finished[turn.id] = Spoken(
             answer.cue.session.player,
             answer.cue.hearers,
             tuple(turn.chunks[: ending.kept] if answer.deflected else turn.chunks),
             final=ending.status in ("cancelled", "failed"),
         )
         if len(self._finished) > self._flow.finished_turns:
-            self._finished.popitem(last=False)
+            self._ledger.let_go(self._finished.popitem(last=False)[0])
+        self._ledger.end(turn, answer.cue, spoken)
         self._tally.count(f"turns_ended_{ending.status}")
         self._tally.count("actions_dropped", answer.channels.dropped)
         if not answer.cue.greeting:

@@ -23,6 +23,9 @@ from gameserver.protocol import FEATURES
 from gameserver.safety import Safety
 from gameserver.sessions import Sessions
 from gameserver.settings import Settings
+from gameserver.stores.journal import Journal
+from gameserver.stores.memory import MemoryStore
+from gameserver.stores.store import Store
 from gameserver.tally import Tally
 from gameserver.world import World
 from npc.cast import Cast, OpenScene
@@ -45,8 +48,19 @@ class GameServer:
         budgets: what may be generated.
     """
 
-    def __init__(self, cast: Cast, settings: Settings, *, inspect: bool = False) -> None:
-        """`inspect` keeps the prompts of the latest turns, players' words included."""
+    def __init__(
+        self,
+        cast: Cast,
+        settings: Settings,
+        *,
+        inspect: bool = False,
+        store: Store | None = None,
+    ) -> None:
+        """
+        Args:
+            inspect: keep the prompts of the latest turns, players' words included.
+            store: where worlds and sessions are kept, opened; None: in memory.
+        """
         self.port = 0
         self._settings = settings
         self._engine = cast.engine
@@ -56,21 +70,32 @@ class GameServer:
         self._prompts: OrderedDict[str, InspectedPrompt] = OrderedDict()
         self._handshakes = Handshakes(settings.guards.handshakes, settings.guards.handshake_age_s)
         self._doorman = Doorman(settings, self._tally)
+        self._journal = Journal(store or MemoryStore(), self._tally)
         self._world = World(
             cast,
             settings,
             self._tally,
             self.safety,
             self.budgets,
+            self._journal,
             cancel=cast.engine.cancel,
             on_prompt=self._keep_prompt if inspect else None,
         )
         prompts = self._prompts if inspect else None
         self.inspector = Inspector(self._world, prompts, cast.engine.tokenizer, self.budgets)
         self._sessions = Sessions(self._world, settings, self._tally)
+        self._world.adopt_sessions = self._sessions.adopt_all
+        self._journal.on_commit = self._world.keep
         features = tuple(f for f in FEATURES if f != "resume" or self._sessions.resume_ms)
         self._house = House(
-            settings, self._world, self._sessions, _announced(settings), features, self._tally
+            settings,
+            self._world,
+            self._sessions,
+            self._journal,
+            _announced(settings),
+            features,
+            self._tally,
+            self.safety,
         )
         self._connections: set[Connection] = set()
         self._server: Server | None = None
@@ -84,6 +109,7 @@ class GameServer:
     async def start(self) -> None:
         """Listen. Raises `OSError` if the port cannot be had."""
         settings, guards = self._settings, self._settings.guards
+        self._journal.start()
         # One line per bad client would be a weapon; the counters tell.
         logger = logging.getLogger("troupe.websockets")
         logger.setLevel(logging.CRITICAL)
@@ -151,6 +177,7 @@ class GameServer:
             )
         )
         self._sessions.close()
+        await self._journal.stop()
 
     async def close(self) -> None:
         """Drain, and stop. Idempotent."""
@@ -167,6 +194,7 @@ class GameServer:
             **self._tally.gauges(),
             **self._world.gauges(),
             **self._sessions.gauges(),
+            **self._journal.gauges(),
             **self.budgets.gauges(),
             "halted": self._engine.halted,
             "connections": len(self._connections),
@@ -194,6 +222,7 @@ class GameServer:
             for connection in list(self._connections):
                 connection.check(now)
             self._world.forget_idle()
+            self._sessions.keep()
 
     async def _until_silent(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -7,9 +7,12 @@ have heard and seen what happened all the same.
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+
 from gameserver.protocol import now_ms
 from npc.dialogue import Dialogue, Line
 from npc.feelings import Feelings
+from npc.shelf import Shelf
 from scenes.reactions import Happening
 
 #: Happenings that are kept for NPCs to come; each may be as large as an event's data.
@@ -19,17 +22,25 @@ _NEWS = 64
 class Overheard:
     """Lines that the game spoke to everybody."""
 
-    def __init__(self, most: int) -> None:
-        """Keeps so many lines, as many as one NPC would remember."""
-        self._lines: deque[Line] = deque(maxlen=most)
+    def __init__(self, most: int, shelf: Shelf) -> None:
+        """Keeps so many lines, as many as one NPC would remember, on a shelf."""
+        self._most = most
+        self._shelf = shelf
+        self._lines: deque[tuple[str, Line]] = deque()
+        for key, value in shelf.take().items():
+            self._lines.append((key, msgspec.msgpack.decode(value, type=Line)))
 
     def hear(self, line: Line) -> None:
         """Take a line in."""
-        self._lines.append(line)
+        key = f"{int(self._lines[-1][0]) + 1 if self._lines else 0:012}"
+        self._shelf.put(key, msgspec.msgpack.encode(line))
+        self._lines.append((key, line))
+        if len(self._lines) > self._most:
+            self._shelf.drop(self._lines.popleft()[0])
 
     def tell(self, dialogue: Dialogue) -> None:
         """Let an NPC know all of it."""
-        for line in self._lines:
+        for _, line in self._lines:
             dialogue.hear(line)
 
 

@@ -179,10 +179,21 @@ class Encoded:
         self._msgpack: bytes | None = None
 
     @classmethod
-    def of(cls, message: Mapping[str, Any], epoch: int | None) -> "Encoded":
+    def of(cls, message: Mapping[str, Any], epoch: int | None = None) -> "Encoded":
         """A decoded message anew, in another epoch unless it had none."""
         changed = {"ep": epoch} if epoch is not None and "ep" in message else {}
         return cls(Envelope(**{**message, **changed}))
+
+    @property
+    def st(self) -> str | None:
+        """The stream it is about."""
+        return self._envelope.st
+
+    def in_epoch(self, epoch: int) -> "Encoded":
+        """The same in a later epoch: a client drops what comes with an earlier one."""
+        if self._envelope.ep in (None, epoch):
+            return self
+        return Encoded(msgspec.structs.replace(self._envelope, ep=epoch))
 
     def __len__(self) -> int:
         return len(self.json)

@@ -4,7 +4,7 @@ Methods are synchronous: the event loop runs one of them at a time, to its end.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +17,7 @@ from gameserver.budgets import Budgets
 from gameserver.chronicle import read_page
 from gameserver.commands import (
     ActionResult,
+    ContextItem,
     ContextSet,
     HistoryGet,
     Interrupt,
@@ -27,6 +28,7 @@ from gameserver.commands import (
     TurnHeard,
 )
 from gameserver.floor import Floor, refusal_of
+from gameserver.ledger import Ledger
 from gameserver.messages import (
     Change,
     Gap,
@@ -43,9 +45,11 @@ from gameserver.messages import (
 from gameserver.overheard import Overheard, Witnessed
 from gameserver.plot import Plot
 from gameserver.protocol import Code, Encoded, Refusal, new_id, now_ms
+from gameserver.remains import Remains
 from gameserver.safety import Safety
 from gameserver.scene_view import view_scene
 from gameserver.settings import Settings
+from gameserver.stores.journal import Book
 from gameserver.streams import Latest, Stream
 from gameserver.tally import Tally
 from gameserver.turn import Turn
@@ -69,13 +73,14 @@ class SceneActor:
         pack: what is played, in the version that new turns follow.
         floors: the NPCs that were needed so far.
         plot: its quests, and what its NPCs do.
+        ledger: what it writes down of itself.
         empty_since: monotonic time at which the last one left; None while somebody is there.
     """
 
     def __init__(
         self,
         stream_id: str,
-        epoch: int,
+        book: Book,
         pack: OpenScene,
         settings: Settings,
         tally: Tally,
@@ -85,8 +90,10 @@ class SceneActor:
         cancel: Callable[[Ticket], None],
         on_prompt: Callable[[str, Ticket], None] | None,
     ) -> None:
-        self.stream = Stream(stream_id, epoch, settings.flow)
+        self.ledger = Ledger(book, settings.store.checkpoint_ms)
+        self.stream = Stream(stream_id, book.epoch, settings.flow, book)
         self.pack = pack
+        self._safety = safety
         self.floors: dict[str, Floor] = {}
         self._members: dict[Session, Role] = {}
         self.plot = Plot(self.stream, pack, self._members, self._relation, self._felt)
@@ -94,6 +101,7 @@ class SceneActor:
             Floor,
             scene=self.stream,
             plot=self.plot,
+            ledger=self.ledger,
             settings=settings,
             tally=tally,
             safety=safety,
@@ -102,7 +110,7 @@ class SceneActor:
             cancel=cancel,
             on_prompt=on_prompt,
         )
-        self._overheard = Overheard(settings.replies.transcript_lines)
+        self._overheard = Overheard(settings.replies.transcript_lines, book.shelf("overheard/"))
         self._witnessed = Witnessed()
         self._meta = Latest("scene.meta", self.stream, self._describe)
         self.empty_since: float | None = time.monotonic()
@@ -120,6 +128,47 @@ class SceneActor:
         names = {member.player: member.name for member in self._members}
         return [(player, name, self._states[player]) for player, name in names.items()]
 
+    # After a restart
+
+    @staticmethod
+    def seats(book: Book) -> list[str]:
+        """Ids of the sessions that are in a scene, according to its book."""
+        return book.names("seat/")
+
+    def restore(self, sessions: Mapping[str, "Session"]) -> None:
+        """Go on where another process has ended, with those of its sessions that are not over."""
+        remains = Remains(self.ledger, self.stream, sessions)
+        self.stream.restore(remains.ended)
+        self._states.update(remains.states)
+        self._last_addressed.update(self.ledger.last_addressed())
+        if (story := self.ledger.told_story()) is not None:
+            self.plot.story.restore(story)
+        for name, seat in remains.seats.items():
+            if name in sessions:
+                self._seat(sessions[name], seat.role, seat.interest)
+                sessions[name].sit(self)
+                self.plot.enter(seat.player)
+            else:
+                self.ledger.stand_up(name)
+        for seat in remains.seats.values():
+            self._announce(seat.player, seat.name, seat.role)
+        if self._members:
+            self.empty_since = None
+        for npc in remains.npcs:
+            if npc in self.pack.npcs:
+                lines, finished, lost = remains.of(npc)
+                self._floor(npc).restore(lines, finished, lost)
+
+    def has(self, session: "Session") -> bool:
+        """Whether a session is in the scene."""
+        return session in self._members
+
+    def keep(self) -> None:
+        """Write down what is kept as a whole: feelings, and the story."""
+        for npc, floor in self.floors.items():
+            self.ledger.feel(npc, floor.dialogue.feelings)
+        self.ledger.tell_story(self.plot.story)
+
     # Presence
 
     def join(self, session: "Session", command: SceneJoin, re: int | None) -> Encoded:
@@ -127,14 +176,14 @@ class SceneActor:
         if session not in self._members:
             if len(self._members) >= self._limits.players_per_scene:
                 raise Refusal(Code.BUSY, "this scene is full", retry_ms=5000)
-            self._members[session] = command.role or "player"
+            role, interest = command.role or "player", tuple(command.interest or ()) or None
+            self._members[session] = role
             self.empty_since = None
             self.look()
-            self._announce_presence(session, self._members[session])
+            self._announce_presence(session, role)
             self._attend()
-            interest = frozenset(command.interest) if command.interest else None
-            live = partial(self.live_turns, session)
-            session.outbox.follow(self.stream, partial(self._snapshot, session), live, interest)
+            self._seat(session, role, interest)
+            self.ledger.sit(session, role, interest)
             self._show_live_turns(session)
             self.plot.enter(session.player)
             if command.greet:
@@ -145,9 +194,11 @@ class SceneActor:
         """Let a session go. Its lines are dropped; turns that nobody hears any more stop."""
         role = self._members.pop(session)
         session.outbox.unfollow(self.stream)
+        self.ledger.stand_up(session.id)
         self._announce_presence(session, role)
         if not self._is_present(session.player):
             self._last_addressed.pop(session.player, None)
+            self.ledger.addressed(session.player, None)
             self.plot.story.leave(session.player)
         for floor in self.floors.values():
             floor.withdraw(session, self._members)
@@ -207,8 +258,8 @@ class SceneActor:
     def say(self, session: "Session", say: Say, received: float) -> SayAccepted:
         """A player's line; raises `Refusal` if it is not accepted. See `Floor.offer`."""
         self._require_player(session)
-        text = clean_line(say.text, self._limits.say_chars)
-        prefill = clean_line(say.prefill, self._limits.say_chars, "prefill") if say.prefill else ""
+        text = self._taken(say.text)
+        prefill = self._taken(say.prefill, "prefill") if say.prefill else ""
         listeners = self._listeners(session, say)
         npc = self._addressee(session, say, text)
         msg = new_id("m")
@@ -229,17 +280,20 @@ class SceneActor:
             return SayAccepted(msg, 0)
         floor = self._floor(npc)
         floor.check(text)
+        self._safety.note_steering(text)
         line = Line(
             msg, "player", session.player, session.name, npc, text, now_ms(), audience=audience
         )
         position = floor.offer(Cue(line, session, received, streams, listeners, prefill), announce)
-        self._last_addressed[session.player] = npc
+        if self._last_addressed.get(session.player) != npc:
+            self._last_addressed[session.player] = npc
+            self.ledger.addressed(session.player, npc)
         return SayAccepted(msg, position)
 
     def observe(self, session: "Session", observe: Observe) -> None:
         """A line the game spoke: the NPC, or all of them, have heard it."""
         self._require_player(session)
-        text = clean_line(observe.text, self._limits.say_chars)
+        text = self._taken(observe.text)
         if observe.npc:
             floors = [self._floor(observe.npc)]
         else:  # one at least, who can tell whether the line is too long
@@ -295,7 +349,8 @@ class SceneActor:
         limit, actual = self._limits.event_bytes, len(msgspec.json.encode(event.data))
         if actual > limit:
             raise Refusal(Code.TOO_LARGE, "data is too large", limit=limit, actual=actual)
-        body = WorldEvent(event.name, event.data, "player", state=False)
+        data = self._safety.redact_data(event.data, self.pack.id)
+        body = WorldEvent(event.name, data, "player", state=False)
         private = event.scope == "player"
         if private:
             session.private.append("world.event", body)
@@ -304,7 +359,7 @@ class SceneActor:
             self.stream.append("world.event", body)
         else:
             raise Refusal(Code.FORBIDDEN, f"there is no scope {event.scope!r} for events")
-        details = event.data if isinstance(event.data, dict) else {}
+        details = data if isinstance(data, dict) else {}
         what = Happening("event", event.name, details)
         self.happened(what, session.player, private=private)
         self.plot.happened(what, session.player)
@@ -312,12 +367,15 @@ class SceneActor:
     def tell(self, session: "Session", told: ContextSet) -> None:
         """A game tells of its player; see `Plot.tell`."""
         self._require_player(session)
-        self.plot.tell(session, told)
+        redact = self._safety.redact_data
+        items = [ContextItem(item.k, redact(item.v, self.pack.id)) for item in told.items]
+        self.plot.tell(session, msgspec.structs.replace(told, items=items))
 
     def settle(self, session: "Session", result: ActionResult) -> None:
         """A game says what became of an action; see `Plot.settle`."""
         self._require_player(session)
-        self.plot.settle(session, result)
+        data = self._safety.redact_data(result.data, self.pack.id)
+        self.plot.settle(session, msgspec.structs.replace(result, data=data))
 
     def happened(self, what: Happening, player: str | None, *, private: bool = False) -> None:
         """Let all NPCs feel what they feel about something.
@@ -366,6 +424,10 @@ class SceneActor:
         """Whether a turn is, or lately was, spoken here."""
         return any(floor.knows(turn) for floor in self.floors.values())
 
+    def _taken(self, text: str, field: str = "text") -> str:
+        """A line as it may be stored, shown and told to a model."""
+        return self._safety.redact(clean_line(text, self._limits.say_chars, field), self.pack.id)
+
     # Who is meant
 
     def _require_player(self, session: "Session") -> None:
@@ -378,11 +440,15 @@ class SceneActor:
             raise Refusal(Code.NO_NPC, f"nobody here is called {npc[:64]!r}")
         if npc not in self.floors:
             try:
-                dialogue = self.pack.dialogue(npc, self.stream.id)
+                shelf = self.ledger.transcript(npc)
+                dialogue = self.pack.dialogue(npc, self.stream.id, shelf)
             except EngineError as error:
                 raise refusal_of(error) from error
             self._overheard.tell(dialogue)
-            self._witnessed.tell(dialogue.feelings)
+            if (felt := self.ledger.felt(npc)) is not None:
+                dialogue.feelings.restore(felt)
+            else:
+                self._witnessed.tell(dialogue.feelings)
             dialogue.sources += self.plot.sources(npc)
             dialogue.feelings.states = partial(self.plot.story.state, npc)
             self.floors[npc] = self._new_floor(dialogue)
@@ -431,7 +497,9 @@ class SceneActor:
 
     def _announce_presence(self, session: "Session", role: Role) -> None:
         """Tell of a player, if there is news: several sessions of one player count as one."""
-        player = session.player
+        self._announce(session.player, session.name, role)
+
+    def _announce(self, player: str, name: str, role: Role) -> None:
         sessions = [member for member in self._members if member.player == player]
         known = self._states.pop(player, None)
         if sessions:
@@ -445,8 +513,16 @@ class SceneActor:
             what = "join"
         else:
             what = "away" if known == "present" else "back"
-        change = PresenceChange(player, what, PresenceMeta(session.name, role))
+        change = PresenceChange(player, what, PresenceMeta(name, role))
         self.stream.append("presence", Presence([change]))
+        self.ledger.announced(player, self._states.get(player))
+
+    def _seat(self, session: "Session", role: Role, interest: tuple[str, ...] | None) -> None:
+        """Let a session follow what happens here."""
+        self._members[session] = role
+        live, wanted = partial(self.live_turns, session), interest and frozenset(interest)
+        snapshot = partial(self._snapshot, session)
+        session.outbox.follow(self.stream, snapshot, live, wanted or None)
 
     def _attend(self) -> None:
         connected = {member for member in self._members if not member.away}

@@ -9,10 +9,11 @@ import msgspec
 
 from gameserver import commands as c
 from gameserver.admission import TokenBucket, rate_limited
+from gameserver.diary import Diary, Pace
 from gameserver.inbound import Message
 from gameserver.messages import Ack, Gap, HeartbeatAck, Notice
 from gameserver.outbox import Outbox
-from gameserver.protocol import PRIVATE, Code, Encoded, Refusal, encode, new_id, now_ms
+from gameserver.protocol import PRIVATE, Code, Encoded, Refusal, encode, now_ms
 from gameserver.receipts import Receipts
 from gameserver.scene_actor import SceneActor
 from gameserver.settings import Settings
@@ -31,6 +32,7 @@ class Session:
     Attributes:
         id, player, name: who this is.
         private: its stream `me`.
+        diary: what it writes down of itself.
         outbox: what it has still to be told.
     """
 
@@ -43,24 +45,32 @@ class Session:
         settings: Settings,
         says: TokenBucket,
         tally: Tally,
+        diary: Diary,
     ) -> None:
-        """`says` is the player's, whatever its sessions."""
-        self.id = new_id("s")
+        """`says` is the player's, whatever its sessions; what is in the diary, goes on."""
+        self.id = diary.id
+        self.diary = diary
         self.player = player
         self.name = name
         self.outbox = outbox
-        self.private = Stream(PRIVATE, world.epoch, settings.flow)
+        self.private = Stream(PRIVATE, diary.book.epoch, settings.flow, diary.book)
+        self.private.restore({})
         self._world = world
         self._limits = settings.limits
         self._settings = settings
         self._flow = settings.flow
         self._tally = tally
         self._scenes: dict[str, SceneActor] = {}
-        self._receipts = Receipts(settings.flow.answers, settings.flow.answer_bytes)
+        self._receipts = Receipts(
+            settings.flow.answers, settings.flow.answer_bytes, diary.answers()
+        )
         self._says = says
         self._acknowledged: dict[str, int] = {}
         self._acknowledged_at = 0.0
+        self._pace = Pace(0.0, False)
         outbox.follow(self.private, self._private_gap, self._whispers)
+        if (pace := diary.kept_pace()) is not None:
+            self._keep_pace(pace)
 
     @property
     def away(self) -> bool:
@@ -79,13 +89,15 @@ class Session:
         Returns:
             The answer, and the refusal it tells of if the message was not carried out.
         """
+        self.diary.book.journal.begin()
         try:
             known = self._receipts.recall(message) if message.id is not None else None
         except Refusal as refusal:
             return refusal.encode(message.id, message.st), refusal
         if known is not None:
             self._tally.count("duplicates")
-            return known, None
+            actor = self._scenes.get(known.st or "")
+            return known.in_epoch(actor.stream.ep) if actor is not None else known, None
         failure = None
         try:
             if wait_s:
@@ -98,6 +110,12 @@ class Session:
             self._receipts.keep(message, answer)
         return answer, failure
 
+    async def prepare(self, wanted: c.SceneJoin) -> None:
+        """Have the scene open that it is about to join, if it may."""
+        stream = stream_of(wanted.scene, wanted.instance)
+        if stream in self._scenes or len(self._scenes) < self._limits.scenes_per_session:
+            await self._world.open(wanted.scene, wanted.instance)
+
     def check_lag(self, now: float) -> None:
         """Park a client that used to acknowledge and has stopped to. Call about once a second."""
         late = now - self._acknowledged_at > self._flow.park_s
@@ -106,7 +124,12 @@ class Session:
 
     def lose(self) -> None:
         """The connection is gone; the seats in all scenes are kept."""
-        self._move_to(Outbox(None, self._settings, self._tally))
+        journal = self.diary.book.journal
+        self._move_to(Outbox(None, self._settings, self._tally, journal))
+
+    def sit(self, actor: SceneActor) -> None:
+        """It has a seat in a scene, which an earlier process knew of."""
+        self._scenes[actor.stream.id] = actor
 
     def take_up(self, outbox: Outbox) -> None:
         """Go on, on another connection; `recover` then sends what was missed."""
@@ -179,6 +202,8 @@ class Session:
             raise Refusal(Code.FORBIDDEN, "too many scenes at once", limit=limit, actual=limit + 1)
         actor = self._world.enter(command.scene, command.instance)
         joined = actor.join(self, command, re)
+        if stream not in self._scenes:
+            self.diary.enter(stream, command.scene, command.instance)
         self._scenes[stream] = actor
         return joined
 
@@ -187,6 +212,7 @@ class Session:
         actor = self._scene(message, named)
         actor.leave(self)
         del self._scenes[actor.stream.id]
+        self.diary.leave(actor.stream.id)
         self._acknowledged.pop(actor.stream.id, None)
         return _reply(message, "scene.left", Ack(), actor)
 
@@ -231,11 +257,21 @@ class Session:
                 raise Refusal(
                     Code.BAD_FIELD, "delta_ms is too long", limit=slowest, actual=command.delta_ms
                 )
+        pace = self._pace
+        if command.delta_ms is not None:
             asked = command.delta_ms if command.delta_ms > self._flow.delta_ms else 0
-            self.outbox.delta_s = asked / 1000
+            pace = msgspec.structs.replace(pace, delta_s=asked / 1000)
         if command.pause is not None:
-            (self.outbox.park if command.pause else self.outbox.unpark)(_PAUSE)
+            pace = msgspec.structs.replace(pace, paused=command.pause)
+        self.diary.pace(pace)
+        self._keep_pace(pace)
         return Ack()
+
+    def _keep_pace(self, pace: Pace) -> None:
+        before, self._pace = self._pace, pace
+        self.outbox.delta_s = pace.delta_s
+        if pace.paused != before.paused:
+            (self.outbox.park if pace.paused else self.outbox.unpark)(_PAUSE)
 
     def _move_to(self, outbox: Outbox) -> None:
         self.outbox.hand_over(outbox)

@@ -1,4 +1,8 @@
-"""The sessions of this node: each outlives its connection for a while and may be taken up again."""
+"""The sessions of this node: each outlives its connection for a while and may be taken up again.
+
+With a store that outlives the process, one may be taken up at the next process, too: what is needed
+of it is read when its player comes back, or when a scene is opened in which it has a seat.
+"""
 
 import asyncio
 import hashlib
@@ -6,17 +10,20 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
 
-from gameserver.admission import Admission, Offences
+from gameserver.admission import Admission, Offences, TokenBucket
 from gameserver.commands import Resume
+from gameserver.diary import Diary, read_person
 from gameserver.outbox import Outbox
-from gameserver.protocol import Close, Code, Refusal
+from gameserver.protocol import Close, Code, Refusal, new_id, now_ms
 from gameserver.session import Session
 from gameserver.settings import Settings
+from gameserver.stores.journal import Book, Journal
+from gameserver.stores.store import Elsewhere, Holding, StoreDown
 from gameserver.tally import Tally
 from gameserver.world import World
 
@@ -57,6 +64,9 @@ class Sessions:
         self._admission = Admission(settings)
         self._seats: dict[str, Seat] = {}
         self._suspects: OrderedDict[str, Offences] = OrderedDict()
+        self._journal: Journal = world.journal
+        self._fetching: dict[str, asyncio.Task[Session | None]] = {}
+        self._kept_at = time.monotonic()
 
     @property
     def resume_ms(self) -> int:
@@ -89,10 +99,60 @@ class Sessions:
         if make_room and not self._admission.has_room(player):
             self._end_longest_away(player)
         says = self._admission.enter(player, address)
-        session = Session(player, name, outbox, self._world, self._settings, says, self._tally)
+        # Nobody else can know its name, so it needs no claim.
+        book = Book(f"session.{new_id('s')}", self._journal, Holding(now_ms(), {}, ()))
+        self._journal.begin()
+        diary = Diary(book)
+        diary.begin(player, name, address)
+        self._keep(book)
+        session = self._session(player, name, says, outbox, diary)
         self._seats[session.id] = Seat(session, address, on_replaced)
         self._tally.count("sessions_begun")
         return session
+
+    async def fetch(self, resume: Resume, player: str) -> None:
+        """Read a session that an earlier process had, if it may be resumed: then `objection` knows
+        it. Touches nothing if it may not.
+        """
+        if not self._journal.store.survives or not self.resume_ms:
+            return
+        try:
+            session = await self._find(resume, player)
+        except StoreDown as down:
+            raise Refusal(
+                Code.BUSY, "sessions cannot be read just now", retry_ms=1000, close=Close.OVERLOADED
+            ) from down
+        if session is not None:
+            await self._world.open_all(session)
+
+    async def _find(self, resume: Resume, player: str) -> Session | None:
+        seat = self._seats.get(resume.session)
+        if seat is not None:
+            return seat.session
+        bucket, store = f"session.{resume.session}", self._journal.store
+        token, person = await store.peek(bucket, "token"), await store.peek(bucket, "person")
+        if token is None or person is None or read_person(person).player != player:
+            return None
+        if not hmac.compare_digest(token, _digest(resume.token)):
+            return None
+        return await self.adopt(resume.session)
+
+    async def adopt_all(self, names: Iterable[str]) -> Mapping[str, Session]:
+        """Sessions by id, those of them that are not over."""
+        ids = list(names)
+        found = await asyncio.gather(*map(self.adopt, ids))
+        return {name: session for name, session in zip(ids, found, strict=True) if session}
+
+    async def adopt(self, name: str) -> Session | None:
+        """A session that is here, or that an earlier process had; None if it is over."""
+        seat = self._seats.get(name)
+        if seat is not None:
+            return seat.session
+        if name not in self._fetching:
+            task = asyncio.get_running_loop().create_task(self._read(name))
+            self._fetching[name] = task
+            task.add_done_callback(lambda _: self._fetching.pop(name, None))
+        return await asyncio.shield(self._fetching[name])
 
     def objection(self, player: str, resume: Resume) -> str | None:
         """Why a session cannot be resumed; None if it can. Looks only, whatever the answer.
@@ -138,7 +198,8 @@ class Sessions:
     def new_token(self, session: Session) -> str:
         """The only token that opens a session from now on; its hash alone is kept."""
         token = secrets.token_urlsafe(32)
-        self._seats[session.id].digest = _digest(token)
+        digest = self._seats[session.id].digest = _digest(token)
+        session.diary.token(digest)
         return token
 
     def lose(self, session: Session) -> None:
@@ -147,26 +208,88 @@ class Sessions:
         if not flow.resume_s:
             self.end(session)
             return
+        self._journal.begin()
         session.lose()
-        seat = self._seats[session.id]
-        seat.on_replaced = _nobody_there  # a seat holds on to no connection
-        seat.end = asyncio.get_running_loop().call_later(flow.resume_s, self.end, session)
+        self._keep(session.diary.book)
+        self._wait_for_owner(self._seats[session.id])
 
     def end(self, session: Session) -> None:
         """A session is over."""
         seat = self._seats.pop(session.id)
         if seat.end is not None:
             seat.end.cancel()
+        self._journal.begin()
         session.end()
+        session.diary.book.erase()
         self._admission.leave(session.player, seat.address)
         self._tally.count("sessions_ended")
         seconds = round(time.monotonic() - seat.began, 3)
         _log.info("session ended", session=session.id, seconds=seconds)
 
+    def drop(self, session: Session) -> None:
+        """A session goes on at another node: nothing here knows it any more."""
+        seat = self._seats.pop(session.id)
+        if seat.end is not None:
+            seat.end.cancel()
+        seat.on_replaced()
+        session.outbox.close()
+        self._admission.leave(session.player, seat.address)
+
+    def keep(self) -> None:
+        """See that the store does not forget who is here. Call about once a second."""
+        store, flow = self._journal.store, self._settings.flow
+        if not store.survives or time.monotonic() - self._kept_at < flow.resume_s / 4:
+            return
+        self._kept_at = time.monotonic()
+        for seat in self._seats.values():
+            if not seat.session.away:
+                self._journal.begin()
+                self._keep(seat.session.diary.book)
+
     def close(self) -> None:
-        """The server goes, and all sessions with it."""
+        """The server goes, and all sessions with it that the store does not keep."""
         for seat in list(self._seats.values()):
-            self.end(seat.session)
+            if not self._journal.store.survives:
+                self.end(seat.session)
+            elif seat.end is not None:
+                seat.end.cancel()
+
+    def _session(
+        self, player: str, name: str, says: TokenBucket, outbox: Outbox, diary: Diary
+    ) -> Session:
+        world, settings = self._world, self._settings
+        return Session(player, name, outbox, world, settings, says, self._tally, diary)
+
+    async def _read(self, name: str) -> Session | None:
+        """Take a session over that is not here."""
+        held = await self._journal.store.claim(f"session.{name}", lease=False)
+        assert not isinstance(held, Elsewhere)
+        book = Book(f"session.{name}", self._journal, held)
+        page = book.take("person").get("")
+        if page is None:
+            return None
+        person, diary = read_person(page), Diary(book)
+        says = self._admission.enter(person.player, person.address, adopted=True)
+        self._journal.begin()
+        self._keep(book)
+        token = diary.kept_token()
+        outbox = Outbox(None, self._settings, self._tally, self._journal)
+        session = self._session(person.player, person.name, says, outbox, diary)
+        seat = Seat(session, person.address, _nobody_there, token)
+        self._seats[name] = seat
+        self._wait_for_owner(seat)
+        self._tally.count("sessions_adopted")
+        return session
+
+    def _wait_for_owner(self, seat: Seat) -> None:
+        seat.on_replaced = _nobody_there  # a seat holds on to no connection
+        loop, flow = asyncio.get_running_loop(), self._settings.flow
+        seat.end = loop.call_later(flow.resume_s, self.end, seat.session)
+
+    def _keep(self, book: Book) -> None:
+        """Let the store forget a session a while after this."""
+        if self._journal.store.survives:
+            book.keep(max(self._settings.flow.resume_s * 1.5, 1.0))
 
     def _end_longest_away(self, player: str) -> None:
         away = [

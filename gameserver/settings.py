@@ -200,6 +200,17 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     accounts: Count = 100_000
 
 
+class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where worlds and sessions are kept, beside `data` and `redis`."""
+
+    #: Most words of a turn that a crash may take: they are written down this often.
+    checkpoint_ms: Count = 500
+    #: While the store takes nothing for so long, commands are refused instead of left waiting.
+    wait_s: Rate = 1.0
+    #: Keys in Redis begin with this: several worlds may share one.
+    prefix: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.-]{1,64}\Z")] = "troupe"
+
+
 class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The OpenAI-compatible API on the console port."""
 
@@ -256,11 +267,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     #: NPCs of all scenes together whose prompts are computed before players come, and kept; the
     #: others' when they are first spoken to. Some 150 tokens of KV each, beside the scene's.
     warm_npcs: Size = 64
-    #: Where models are kept; none means a folder of this user.
+    #: Folder of what outlives the process: worlds, sessions, transcripts, and models unless
+    #: `models` says otherwise. None: they end with the process, and models are in the user's cache.
     data: str | None = None
+    #: Where models are kept.
+    models: str | None = None
+    #: Keep worlds, sessions and transcripts there: redis://[user:password@]host[:port][/database].
+    redis: str | None = None
     limits: Limits = Limits()
     guards: Guards = Guards()
     flow: Flow = Flow()
+    store: StoreSettings = StoreSettings()
     budgets: BudgetSettings = BudgetSettings()
     api: ApiSettings = ApiSettings()
     engine: EngineConfig = EngineConfig()

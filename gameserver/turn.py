@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from gameserver.messages import Delta, TurnSync
 from gameserver.protocol import Encoded, encode, encoded_size
@@ -36,6 +37,12 @@ class Turn:
         self._published_at = -merge_s
         self._timer: asyncio.TimerHandle | None = None
         self._delta: tuple[int, int, Encoded | None] = (0, 0, None)
+
+    def recall(self, chunks: Sequence[str]) -> None:
+        """Begin with what was said before, by another process; all of it was published."""
+        self.chunks = list(chunks)
+        self.published = len(chunks)
+        self.bytes = sum(map(encoded_size, chunks))
 
     def append(self, text: str) -> None:
         """Add a chunk and see to its publication."""

@@ -1,17 +1,24 @@
 """All scenes of this node: which packs can be played, and which are running."""
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from engine.api import Ticket
 from gameserver.budgets import Budgets
 from gameserver.messages import SceneTitle
-from gameserver.protocol import Code, Refusal, encoded_size, now_ms
+from gameserver.protocol import Code, Refusal, encoded_size
 from gameserver.safety import Safety
 from gameserver.scene_actor import SceneActor
 from gameserver.settings import Settings
+from gameserver.stores.journal import Book, Journal
+from gameserver.stores.store import Elsewhere, StoreDown
 from gameserver.tally import Tally
 from npc.cast import Cast, OpenScene
+
+if TYPE_CHECKING:
+    from gameserver.session import Session
 
 _LONGEST_ID = 64
 #: Bytes of a title in a message beside id and words.
@@ -23,7 +30,7 @@ class World:
 
     Attributes:
         actors: the running scenes by stream id.
-        epoch: of private streams.
+        journal: what everybody writes to.
         draining: whether nothing new may begin.
     """
 
@@ -34,13 +41,17 @@ class World:
         tally: Tally,
         safety: Safety,
         budgets: Budgets,
+        journal: Journal,
         *,
         cancel: Callable[[Ticket], None],
         on_prompt: Callable[[str, Ticket], None] | None,
     ) -> None:
         """`cancel` ends a request of the engine; `on_prompt` is shown each turn's prompt."""
         self.actors: dict[str, SceneActor] = {}
-        self.epoch = now_ms()
+        self.journal = journal
+        #: Sessions by id that an earlier process knew; those of them that are not over.
+        self.adopt_sessions: Callable[[Iterable[str]], Awaitable[Mapping[str, Session]]] = _nobody
+        self._opening: dict[str, asyncio.Task[None]] = {}
         self.draining = False
         self._cast = cast
         self._settings = settings
@@ -74,28 +85,58 @@ class World:
         return shown
 
     def enter(self, scene: str, instance: str | None) -> SceneActor:
-        """The running scene of a pack, or of an instance of it; started if need be.
+        """The running scene of a pack, or of an instance of it, once it is open.
 
         Raises:
             Refusal: `no_scene`, `forbidden` (no instances), `bad_field` or `busy`.
         """
-        pack = self._cast.scenes.get(scene)
-        if pack is None:
-            raise Refusal(Code.NO_SCENE, f"there is no scene {scene!r}")
         stream_id = stream_of(scene, instance)
         actor = self.actors.get(stream_id)
         if actor is not None:
             return actor
-        if instance is not None and not pack.allows_instances:
-            raise Refusal(Code.FORBIDDEN, f"{scene} has no instances")
-        if len(stream_id) > _LONGEST_ID:
-            raise Refusal(Code.BAD_FIELD, f"{stream_id} is longer than {_LONGEST_ID} characters")
-        if len(self.actors) >= self._settings.flow.scenes:
-            self._forget_the_longest_empty()
-        # The clock as epoch: a scene that is started anew numbers its events in a higher one.
+        self._check(scene, instance)
+        raise Refusal(Code.BUSY, f"{stream_id} cannot be opened just now", retry_ms=1000)
+
+    async def open(self, scene: str, instance: str | None) -> None:
+        """Start a scene, or go on with one that an earlier process has left, if it does not run and
+        may: `enter` then finds it, or says what is wrong. Who wants it meanwhile waits, too.
+        """
+        stream_id = stream_of(scene, instance)
+        if stream_id in self.actors or not self._may_open(scene, instance):
+            return
+        if stream_id not in self._opening:
+            task = asyncio.get_running_loop().create_task(self._open(scene, stream_id))
+            self._opening[stream_id] = task
+            task.add_done_callback(lambda _: self._opening.pop(stream_id, None))
+        await asyncio.shield(self._opening[stream_id])
+
+    async def open_all(self, session: "Session") -> None:
+        """Open the scenes that an earlier process knew a session to be in."""
+        for stream_id, place in session.diary.places().items():
+            await self.open(*place)
+            actor = self.actors.get(stream_id)
+            if actor is None or not actor.has(session):
+                session.diary.leave(stream_id)
+
+    async def _open(self, scene: str, stream_id: str) -> None:
+        try:
+            held = await self.journal.store.claim(f"scene.{stream_id}", lease=True)
+            if isinstance(held, Elsewhere):
+                return
+            book = Book(f"scene.{stream_id}", self.journal, held)
+            sessions = await self.adopt_sessions(SceneActor.seats(book))
+        except StoreDown as down:
+            self._tally.count("store_failures")
+            raise Refusal(
+                Code.BUSY, f"{stream_id} cannot be read just now", retry_ms=1000
+            ) from down
+        pack = self._cast.scenes.get(scene)
+        if pack is None:
+            return  # it went while we waited
+        self.journal.begin()
         actor = SceneActor(
             stream_id,
-            now_ms(),
+            book,
             pack,
             self._settings,
             self._tally,
@@ -104,8 +145,33 @@ class World:
             cancel=self._cancel,
             on_prompt=self._on_prompt,
         )
+        actor.restore(sessions)
         self.actors[stream_id] = actor
-        return actor
+
+    def _may_open(self, scene: str, instance: str | None) -> bool:
+        try:
+            self._check(scene, instance)
+        except Refusal:
+            return False
+        return True
+
+    def _check(self, scene: str, instance: str | None) -> None:
+        pack = self._cast.scenes.get(scene)
+        if pack is None:
+            raise Refusal(Code.NO_SCENE, f"there is no scene {scene!r}")
+        stream_id = stream_of(scene, instance)
+        if instance is not None and not pack.allows_instances:
+            raise Refusal(Code.FORBIDDEN, f"{scene} has no instances")
+        if len(stream_id) > _LONGEST_ID:
+            raise Refusal(Code.BAD_FIELD, f"{stream_id} is longer than {_LONGEST_ID} characters")
+        if len(self.actors) >= self._settings.flow.scenes:
+            self._forget_the_longest_empty()
+
+    def keep(self, bucket: str) -> None:
+        """A scene has written something that is about to be kept: add what is kept as a whole."""
+        actor = self.actors.get(bucket.removeprefix("scene."))
+        if actor is not None:
+            actor.keep()
 
     def forget_idle(self) -> None:
         """Drop instances that have been empty for long, and NPCs that are no longer part of a
@@ -119,7 +185,7 @@ class World:
         deadline = time.monotonic() - self._settings.flow.scene_idle_s
         for since, stream_id in self._empty_instances():
             if since < deadline:
-                del self.actors[stream_id]
+                self._forget(stream_id)
 
     def adopt(self, pack: OpenScene) -> None:
         """Let the running scenes of a pack follow a new version of it."""
@@ -155,7 +221,11 @@ class World:
         empty = self._empty_instances()
         if not empty:
             raise Refusal(Code.BUSY, "too many scenes are running", retry_ms=10_000)
-        del self.actors[min(empty)[1]]
+        self._forget(min(empty)[1])
+
+    def _forget(self, stream_id: str) -> None:
+        self.journal.begin()
+        self.actors.pop(stream_id).ledger.book.erase()
 
     def gauges(self) -> dict[str, float]:
         """Counts of what is running."""
@@ -166,6 +236,10 @@ class World:
             "turns_running": sum(floor.answer is not None for floor in floors),
             "lines_waiting": sum(floor.waiting for floor in floors),
         }
+
+
+async def _nobody(names: Iterable[str]) -> "Mapping[str, Session]":
+    return {}
 
 
 def stream_of(scene: str, instance: str | None) -> str:

@@ -80,12 +80,15 @@ class Journal(Gate):
         self.store = store
         #: Told of buckets that are somebody else's by now, before anything of theirs may be sent.
         self.on_lost: Callable[[Mapping[str, int]], None] = lambda buckets: None
+        #: Told of each bucket that something was written to, right before that is committed.
+        self.on_commit: Callable[[str], None] = lambda bucket: None
         self._tally = tally
         # Memory takes a write as fast as we could put it aside.
         self._memory = store if isinstance(store, MemoryStore) else None
         self._unit: Unit | None = None
         self._pending: deque[Unit] = deque()
         self._flight: Sequence[Unit] = ()  # being committed
+        self._touched: set[str] = set()
         self._oldest = math.inf  # monotonic time of the oldest unit that is not kept
         self._lost: set[tuple[str, int]] = set()
         self._something = asyncio.Event()
@@ -142,6 +145,7 @@ class Journal(Gate):
             self._pending.append(unit)
             self._oldest = min(self._oldest, time.monotonic())
             self._something.set()
+        self._touched.add(bucket)
         unit.epochs[bucket] = epoch
         unit.writes.append((bucket, write))
 
@@ -173,6 +177,7 @@ class Journal(Gate):
             await self._something.wait()
             self._something.clear()
             while self._pending:
+                self._gather()
                 self._unit = None  # a unit that is being committed gets no more writes
                 count = min(len(self._pending), _GROUP)
                 group = self._flight = [self._pending.popleft() for _ in range(count)]
@@ -186,6 +191,14 @@ class Journal(Gate):
                     epochs = {n: ep for unit in group for n, ep in unit.epochs.items()}
                     self.give_up({name: epochs[name] for name in lost})
                 self._advance()
+
+    def _gather(self) -> None:
+        """Let those who keep something as a whole write it down, once a commit."""
+        touched, self._touched = self._touched, set()
+        for bucket in touched:
+            self._unit = None
+            self.on_commit(bucket)
+        self._touched.clear()
 
     def _advance(self) -> None:
         """See what is settled: kept, or given up."""
@@ -254,6 +267,10 @@ class Book:
         their keys, in their order. They can be taken once."""
         keys = sorted(key for key in self._found if key.startswith(prefix))
         return {key.removeprefix(prefix): self._found.pop(key) for key in keys}
+
+    def names(self, prefix: str) -> list[str]:
+        """The rests of the keys that begin so and were not taken yet, in order."""
+        return sorted(key.removeprefix(prefix) for key in self._found if key.startswith(prefix))
 
     def shelf(self, prefix: str) -> Shelf:
         """The part whose keys begin with `prefix`."""

@@ -18,8 +18,6 @@ from gameserver.stores.store import (
     Write,
 )
 
-_GRAVE_S = 2.0
-
 
 @dataclass(slots=True)
 class _Bucket:
@@ -38,6 +36,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._buckets: dict[str, _Bucket] = {}
         self._swept = time.monotonic()
+        self._erased = 0  # the highest epoch of what is erased
 
     async def open(self) -> None:
         """Nothing to do."""
@@ -48,7 +47,7 @@ class MemoryStore:
     async def claim(self, bucket: str, *, lease: bool) -> Holding | Elsewhere:
         """See `Store`."""
         page = self._page(bucket)
-        page.epoch = max(page.epoch + 1, time.time_ns() // 1_000_000)
+        page.epoch = max(page.epoch + 1, self._erased + 1, time.time_ns() // 1_000_000)
         return Holding(page.epoch, dict(page.values), tuple(page.log.items()))
 
     async def peek(self, bucket: str, key: str) -> bytes | None:
@@ -98,10 +97,9 @@ class MemoryStore:
                     del page.log[oldest]
             case Keep(seconds):
                 page.ends = time.monotonic() + seconds
-            case Erase():  # its epoch is remembered, until the clock has left it behind for sure
-                page.values.clear()
-                page.log.clear()
-                page.ends = time.monotonic() + _GRAVE_S
+            case Erase():
+                self._erased = max(self._erased, epoch)
+                del self._buckets[bucket]
 
     def _page(self, bucket: str) -> _Bucket:
         self._sweep()

@@ -1,0 +1,86 @@
+"""What a session writes down of itself, so that its player can go on at another process."""
+
+import msgspec
+
+from gameserver.protocol import now_ms
+from gameserver.stores.journal import Book, Shelf
+
+
+class Person(msgspec.Struct, frozen=True, array_like=True):
+    """Whose session it is.
+
+    Attributes:
+        address: where it was begun from.
+        began: wall clock, ms.
+    """
+
+    player: str
+    name: str
+    address: str
+    began: int
+
+
+class Pace(msgspec.Struct, frozen=True, array_like=True):
+    """The pace that its client has asked for."""
+
+    delta_s: float
+    paused: bool
+
+
+class Diary:
+    """The book of one session, in the words of sessions.
+
+    Attributes:
+        book: where it is written.
+        id: of the session.
+    """
+
+    def __init__(self, book: Book) -> None:
+        self.book = book
+        self.id = book.name.removeprefix("session.")
+
+    def begin(self, player: str, name: str, address: str) -> None:
+        """A new session."""
+        self.book.put("person", msgspec.msgpack.encode(Person(player, name, address, now_ms())))
+
+    def token(self, digest: bytes) -> None:
+        """The digest of the only token that opens it."""
+        self.book.put("token", digest)
+
+    def enter(self, stream: str, scene: str, instance: str | None) -> None:
+        """It is in a scene."""
+        self.book.put(f"in/{stream}", msgspec.msgpack.encode((scene, instance)))
+
+    def leave(self, stream: str) -> None:
+        """It is not in a scene any more."""
+        self.book.drop(f"in/{stream}")
+
+    def pace(self, pace: Pace) -> None:
+        """Its client has asked for another pace."""
+        self.book.put("pace", msgspec.msgpack.encode(pace))
+
+    def answers(self) -> Shelf:
+        """Where the answers to its commands are kept."""
+        return self.book.shelf("answer/")
+
+    # What was here when the session was claimed; each once
+
+    def places(self) -> dict[str, tuple[str, str | None]]:
+        """Scene and instance by stream id."""
+        found = self.book.take("in/")
+        kind = tuple[str, str | None]
+        return {key: msgspec.msgpack.decode(value, type=kind) for key, value in found.items()}
+
+    def kept_token(self) -> bytes:
+        """See `token`."""
+        return self.book.take("token").get("", b"")
+
+    def kept_pace(self) -> Pace | None:
+        """See `pace`."""
+        found = self.book.take("pace").get("")
+        return None if found is None else msgspec.msgpack.decode(found, type=Pace)
+
+
+def read_person(value: bytes) -> Person:
+    """What a session's first page says, see `Diary.begin`."""
+    return msgspec.msgpack.decode(value, type=Person)
