@@ -62,7 +62,7 @@ def tree_attention(
     partials = q.new_full((work.partials, heads, dim), float("nan"))
     weights = q.new_full((work.partials, heads), float("nan"))
     for item in np.concatenate((work.small, work.large)).tolist():
-        first_row, size, first_block, piece_start, begin, end, part, _ = item
+        first_row, size, first_block, piece_start, begin, end, part = item
         members = torch.from_numpy(work.rows[first_row : first_row + size].astype(np.int64))
         found, v = scores(members, first_block, piece_start, begin, end)
         weight = found.logsumexp(-1)

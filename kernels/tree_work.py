@@ -26,9 +26,9 @@ Ints = npt.NDArray[np.int32]
 CHUNK, LONG_CHUNK = 512, 1024
 LONG = 2048
 #: Columns of an item: first entry in `Work.rows`, rows, first entry in `Work.blocks` (of the
-#: piece's first token), position of the piece's first token, stretch of the piece [from, to),
-#: first partial, and the batch row if there is only one, else -1.
-ITEM_FIELDS = 8
+#: piece's first token), position of the piece's first token, stretch of the piece [from, to), and
+#: first partial.
+ITEM_FIELDS = 7
 #: Columns of a reading item: first batch row, rows, first entry in `Work.links`, links.
 READING_FIELDS = 4
 #: Columns of a link, one piece of a reading item's chain: first entry in `Work.blocks`, position of
@@ -218,14 +218,15 @@ def _cut(
     for group in groups:
         rows = _joined(group.rows)
         piece = group.piece
-        for first in range(0, len(rows), most.large):
-            tile = rows[first : first + most.large]
+        # A tall tile that is mostly empty takes longer than two that are full.
+        step = most.large if len(rows) > 2 * most.small else most.small
+        for first in range(0, len(rows), step):
+            tile = rows[first : first + step]
             size = len(tile)
             row_table.append(tile)
             kind = large if size > most.small else small
-            only = int(tile[0]) if size == 1 else -1
             for number, (start, end) in enumerate(group.stretches):
-                kind.append((entries, size, group.at, piece.start, start, end, partials, only))
+                kind.append((entries, size, group.at, piece.start, start, end, partials))
                 owners.append(tile)
                 columns.append((group.column + number, size))
                 partials += size

@@ -316,24 +316,21 @@ def _product(
     x: torch.Tensor, weight: torch.Tensor | Fp8, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
     """A product, in parts if there are few rows; whoever takes it adds them up."""
+    if isinstance(weight, Fp8):
+        mixed = fp8.product(fp8.quantise(x), weight, x.dtype)
+        return mixed if bias is None else mixed.add_(bias)
     if len(x) <= MOST_ROWS:
         return linear(x, weight, bias, in_parts=True)
-    if isinstance(weight, Fp8):
-        return _biased(fp8.product(fp8.quantise(x), weight, x.dtype), bias)
     return F.linear(x, weight, bias)
 
 
 def _feed_forward(x: torch.Tensor, layer: _Layer) -> torch.Tensor:
     """The product of the layer's gated middle, as of `_product`."""
     gate_up, down = layer.gate_up, layer.down
-    if len(x) <= MOST_ROWS:
-        return linear(gated_linear(x, gate_up), down, in_parts=True)
     if isinstance(gate_up, Fp8) and isinstance(down, Fp8):
         opened = fp8.product(fp8.quantise(x), gate_up, x.dtype)
         return fp8.product(fp8.quantise(opened, gated=True), down, x.dtype)
     assert isinstance(gate_up, torch.Tensor) and isinstance(down, torch.Tensor)
+    if len(x) <= MOST_ROWS:
+        return linear(gated_linear(x, gate_up), down, in_parts=True)
     return F.linear(silu_gate(F.linear(x, gate_up)), down)
-
-
-def _biased(x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    return x if bias is None else x.add_(bias)

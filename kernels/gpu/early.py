@@ -13,27 +13,32 @@ import triton.language as tl
 
 
 @triton.jit
-def take_turn(EARLY: tl.constexpr):
-    """Let the next kernel start, and wait for the ones before; to be called before any access to
-    what they write."""
+def let_start(EARLY: tl.constexpr):
+    """Let the next kernel start. What this one does before `take_turn` it does beside the kernels
+    before it: it may read tables and weights, which no kernel of a step writes.
+    """
     if EARLY:
         tl.extra.cuda.gdc_launch_dependents()
+
+
+@triton.jit
+def take_turn(EARLY: tl.constexpr):
+    """Wait for the kernels before; to be called before any access to what they write."""
+    if EARLY:
         tl.extra.cuda.gdc_wait()
 
 
 @triton.jit
-def fetch(pointers, EARLY: tl.constexpr):
-    """Have the lines of memory that `pointers` lie in brought to the cache; needs no turn if nobody
-    writes to them."""
-    if EARLY:
-        tl.inline_asm_elementwise(
-            "prefetch.global.L2 [$1]; mov.u32 $0, 0;",
-            "=r,l",
-            [pointers.to(tl.int64)],
-            dtype=tl.int32,
-            is_pure=False,
-            pack=1,
-        )
+def fetch(pointers):
+    """Have the lines of memory that `pointers` lie in brought to the cache, before one's turn."""
+    tl.inline_asm_elementwise(
+        "prefetch.global.L2 [$1]; mov.u32 $0, 0;",
+        "=r,l",
+        [pointers.to(tl.int64)],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
 
 
 @functools.cache

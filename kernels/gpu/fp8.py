@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.gpu.early import starts_early, take_turn
+from kernels.gpu.early import let_start, starts_early, take_turn
 
 KIND = torch.float8_e4m3fn
 _LARGEST = tl.constexpr(448.0)
@@ -36,6 +36,7 @@ def _quantise(
     x, data, scale, WIDTH: tl.constexpr, PADDED: tl.constexpr, GATED: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
+    let_start(EARLY)
     take_turn(EARLY)
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, PADDED)

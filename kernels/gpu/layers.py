@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.gpu.early import starts_early, take_turn
+from kernels.gpu.early import let_start, starts_early, take_turn
 
 #: Heads that one program of `rope_store` takes.
 _HEAD_TILE = 8
@@ -35,10 +35,12 @@ def _rms_norm(
     ADD: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    take_turn(EARLY)
+    let_start(EARLY)
     row = tl.program_id(0).to(tl.int64) * WIDTH
     column = tl.arange(0, PADDED)
     real = column < WIDTH
+    gain = tl.load(weight + column, mask=real, other=0.0).to(tl.float32)
+    take_turn(EARLY)
     value = _summed(x + row + column, real, stride, PARTS)
     if ADD:
         before = tl.load(residual + row + column, mask=real, other=0.0)
@@ -46,13 +48,13 @@ def _rms_norm(
         tl.store(residual + row + column, value, mask=real)
     wide = value.to(tl.float32)
     scale = tl.rsqrt(tl.sum(wide * wide, 0) / WIDTH + eps)
-    gain = tl.load(weight + column, mask=real, other=0.0).to(tl.float32)
     normed = (wide * scale).to(out.dtype.element_ty).to(tl.float32)
     tl.store(out + row + column, (normed * gain).to(out.dtype.element_ty), mask=real)
 
 
 @triton.jit
 def _silu_gate(gate_up, out, WIDTH: tl.constexpr, TILE: tl.constexpr, EARLY: tl.constexpr):
+    let_start(EARLY)
     take_turn(EARLY)
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * TILE + tl.arange(0, TILE)
@@ -69,6 +71,7 @@ def _silu_gate(gate_up, out, WIDTH: tl.constexpr, TILE: tl.constexpr, EARLY: tl.
 
 @triton.jit
 def _embed(ids, drawn, table, out, WIDTH: tl.constexpr, PADDED: tl.constexpr, EARLY: tl.constexpr):
+    let_start(EARLY)
     take_turn(EARLY)
     row = tl.program_id(0).to(tl.int64)
     token = tl.load(ids + row)
@@ -107,7 +110,7 @@ def _rope_store(
     NORMED: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    take_turn(EARLY)
+    let_start(EARLY)
     HALF: tl.constexpr = DIM // 2
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * TILE + tl.arange(0, TILE)
@@ -116,6 +119,10 @@ def _rope_store(
     token = position - tl.load(piece_start + row)
     block = tl.load(blocks + tl.load(piece_blocks + row) + token // BLOCK)
     slot = block.to(tl.int64) * BLOCK + token % BLOCK
+    angle = position.to(tl.int64) * HALF + d
+    c = tl.load(cos + angle, mask=d < HALF, other=0.0)[None, :]
+    s = tl.load(sin + angle, mask=d < HALF, other=0.0)[None, :]
+    take_turn(EARLY)
 
     real = (head < HEADS + 2 * KV_HEADS)[:, None] & (d < HALF)[None, :]
     place = (row * (HEADS + 2 * KV_HEADS) + head[:, None]) * DIM + d[None, :]
@@ -141,9 +148,6 @@ def _rope_store(
         kind = q.dtype.element_ty
         first = ((first * scale).to(kind).to(tl.float32) * low_gain).to(kind).to(tl.float32)
         second = ((second * scale).to(kind).to(tl.float32) * high_gain).to(kind).to(tl.float32)
-    angle = position.to(tl.int64) * HALF + d
-    c = tl.load(cos + angle, mask=d < HALF, other=0.0)[None, :]
-    s = tl.load(sin + angle, mask=d < HALF, other=0.0)[None, :]
     turned_low = tl.where(is_v, low.to(tl.float32), first * c - second * s)
     turned_high = tl.where(is_v, high.to(tl.float32), second * c + first * s)
 

@@ -3,8 +3,7 @@
 With up to `MOST_ROWS` rows a product does little arithmetic for each weight it reads. Every program
 takes a stretch of outputs, and of inputs if there are more processors than stretches; then it
 leaves sums in parts, which the next kernel adds up as it reads them. While the kernel before still
-runs, a program has its first weights brought to the cache. Weights in 8 bits are half as much to
-read; they are multiplied as what they stand for, with rows as they are.
+runs, a program has its first weights brought to the cache.
 
 The weights are the left side of the product and the rows its right side, because the matrix units
 want 64 rows on the left. A row's result does not depend on the others' to the bit.
@@ -16,8 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.gpu.early import fetch, starts_early
-from kernels.gpu.fp8 import Fp8
+from kernels.gpu.early import fetch, let_start, starts_early, take_turn
 
 #: Rows up to which these kernels are faster than the library's.
 MOST_ROWS = 64
@@ -31,7 +29,6 @@ _LEAST_INPUTS = 256
 def _product(
     x,
     weight,
-    scale,
     bias,
     out,
     rows,
@@ -45,7 +42,6 @@ def _product(
     AHEAD: tl.constexpr,
     GATED: tl.constexpr,
     BIASED: tl.constexpr,
-    SCALED: tl.constexpr,
     PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
 ):
@@ -57,15 +53,15 @@ def _product(
     real_n = n < OUTPUTS
     line = weight + n.to(tl.int64) * INPUTS + first
     if EARLY:
-        tl.extra.cuda.gdc_launch_dependents()
+        let_start(EARLY)
         # 128 bytes are a line of memory.
         LINE: tl.constexpr = 128 // (weight.dtype.element_ty.primitive_bitwidth // 8)
         ahead = tl.minimum(first + tl.arange(0, AHEAD // LINE) * LINE, INPUTS - 1)
         there = tl.where(real_n, n, 0).to(tl.int64)[:, None] * INPUTS
-        fetch(weight + there + ahead[None, :], EARLY)
+        fetch(weight + there + ahead[None, :])
         if GATED:
-            fetch(weight + OUTPUTS * INPUTS + there + ahead[None, :], EARLY)
-        tl.extra.cuda.gdc_wait()
+            fetch(weight + OUTPUTS * INPUTS + there + ahead[None, :])
+        take_turn(EARLY)
     total = tl.zeros([TILE, ROWS], tl.float32)
     other = tl.zeros([TILE, ROWS], tl.float32)
     for start in tl.range(0, STRETCH, STEP, num_stages=STAGES):
@@ -75,17 +71,13 @@ def _product(
         place = m.to(tl.int64)[:, None] * INPUTS + (first + start + k)[None, :]
         rows_tile = tl.load(x + place, mask=(m < rows)[:, None] & inside[None, :], other=0.0)
         right = tl.trans(rows_tile)
-        total = tl.dot(w.to(x.dtype.element_ty), right, total, input_precision=PRECISION)
+        total = tl.dot(w, right, total, input_precision=PRECISION)
         if GATED:
             up = tl.load(
                 line[:, None] + OUTPUTS * INPUTS + (start + k)[None, :], mask=wanted, other=0.0
             )
-            other = tl.dot(up.to(x.dtype.element_ty), right, other, input_precision=PRECISION)
+            other = tl.dot(up, right, other, input_precision=PRECISION)
     kind = out.dtype.element_ty
-    if SCALED:
-        total *= tl.load(scale + n, mask=real_n, other=0.0)[:, None]
-        if GATED:
-            other *= tl.load(scale + OUTPUTS + n, mask=real_n, other=0.0)[:, None]
     if GATED:
         gate = total.to(x.dtype.element_ty).to(tl.float32)
         activated = (gate / (1 + tl.exp(-gate))).to(x.dtype.element_ty).to(tl.float32)
@@ -122,7 +114,7 @@ _GATED_CUT = Cut(64, 128, 1, 4, 4)
 
 def linear(
     x: torch.Tensor,
-    weight: torch.Tensor | Fp8,
+    weight: torch.Tensor,
     bias: torch.Tensor | None = None,
     *,
     in_parts: bool = False,
@@ -131,14 +123,14 @@ def linear(
     """`x` [rows, inputs] times the transpose of `weight` [outputs, inputs], for up to `MOST_ROWS`.
 
     Args:
-        x, weight, bias: of one dtype, or the weight in 8 bits; `bias` is [outputs].
+        x, weight, bias: of one dtype; `bias` is [outputs].
         in_parts: whether the caller takes sums in parts.
         cut: None takes one that measured well.
 
     Returns:
         [rows, outputs]; with `in_parts` float32 [parts, rows, outputs], whose sum it is.
     """
-    rows, outputs = len(x), len(weight.scale if isinstance(weight, Fp8) else weight)
+    rows, outputs = len(x), len(weight)
     cut = cut or _cut(rows, outputs, x.shape[1], in_parts=in_parts, device=x.device)
     if in_parts:
         out = x.new_empty(cut.parts, rows, outputs, dtype=torch.float32)
@@ -148,20 +140,18 @@ def linear(
     return out
 
 
-def gated_linear(
-    x: torch.Tensor, weight: torch.Tensor | Fp8, *, cut: Cut | None = None
-) -> torch.Tensor:
+def gated_linear(x: torch.Tensor, weight: torch.Tensor, *, cut: Cut | None = None) -> torch.Tensor:
     """silu(x · gateᵀ) · (x · upᵀ) for up to `MOST_ROWS` rows.
 
     Args:
         x: [rows, inputs].
-        weight: [2·outputs, inputs], gate above up, perhaps in 8 bits.
+        weight: [2·outputs, inputs], gate above up.
         cut: None takes one that measured well.
 
     Returns:
         [rows, outputs].
     """
-    outputs = len(weight.scale if isinstance(weight, Fp8) else weight) // 2
+    outputs = len(weight) // 2
     cut = cut or _GATED_CUT
     out = x.new_empty(len(x), outputs)
     _launch(x, weight, None, out, cut, outputs, gated=True)
@@ -170,7 +160,7 @@ def gated_linear(
 
 def _launch(
     x: torch.Tensor,
-    weight: torch.Tensor | Fp8,
+    weight: torch.Tensor,
     bias: torch.Tensor | None,
     out: torch.Tensor,
     cut: Cut,
@@ -180,13 +170,11 @@ def _launch(
 ) -> None:
     rows, inputs = x.shape
     early = starts_early(x.device)
-    data, scale = (weight.data, weight.scale) if isinstance(weight, Fp8) else (weight, weight)
     stretch = triton.cdiv(triton.cdiv(inputs, cut.parts), cut.inputs) * cut.inputs
     _product[(triton.cdiv(outputs, cut.outputs), cut.parts)](
         x,
-        data,
-        scale,
-        data if bias is None else bias,
+        weight,
+        weight if bias is None else bias,
         out,
         rows,
         outputs,
@@ -199,7 +187,6 @@ def _launch(
         _AHEAD,
         gated,
         bias is not None,
-        isinstance(weight, Fp8),
         "ieee" if x.dtype == torch.float32 else "tf32",
         early,
         num_warps=cut.warps,

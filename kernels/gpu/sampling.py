@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.gpu.early import starts_early, take_turn
+from kernels.gpu.early import let_start, starts_early, take_turn
 
 #: Columns of the sampling table, int32: temperature, top-p, min-p and repetition penalty (bits of
 #: a float32), top-k, seed (low and high half), row of the table of seen tokens or -1.
@@ -99,6 +99,7 @@ def _sample(
     NARROW: tl.constexpr,
     EARLY: tl.constexpr,
 ):
+    let_start(EARLY)
     take_turn(EARLY)
     sample = tl.program_id(0)
     here = tl.load(sample_rows + sample)

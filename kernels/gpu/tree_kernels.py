@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from kernels.gpu.early import take_turn
+from kernels.gpu.early import fetch, let_start, take_turn
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 _ALL = tl.constexpr(2147483647)
@@ -21,6 +21,7 @@ def _stretch(
     keys,
     values,
     blocks,
+    block,
     begin,
     end,
     visible,
@@ -37,7 +38,8 @@ def _stretch(
     STAGES: tl.constexpr,
     SPLIT: tl.constexpr,
 ):
-    """Rows of queries over tokens [begin, end) of a piece, of which each sees the first `visible`.
+    """Rows of queries over tokens [begin, end) of a piece, of which each sees the first `visible`;
+    `block` says where the first tile of tokens lies.
 
     Returns the mean of the values [ROWS, PADDED] and the logarithm to base 2 of its weight [ROWS],
     -inf for a row that sees nothing.
@@ -53,13 +55,13 @@ def _stretch(
     least = tl.min(tl.where(used, visible, _ALL), 0)
     if WINDOW > 0:
         begin = begin + tl.maximum(least - WINDOW - begin, 0) // TOKENS * TOKENS
+        block = tl.load(blocks + (begin + n) // BLOCK, mask=begin + n < end, other=0)
     top = tl.full([ROWS], float("-inf"), tl.float32)
     # Sums over tokens are matrix products too: those add in one order in tiles of any height.
     total = tl.zeros([ROWS, 16], tl.float32)
     ones = tl.full([TOKENS, 16], 1.0, values.dtype.element_ty)
     mixed = tl.zeros([ROWS, PADDED], tl.float32)
     # Blocks are looked up one tile ahead, so that loads of KV depend on no load of their turn.
-    block = tl.load(blocks + (begin + n) // BLOCK, mask=begin + n < end, other=0)
     whole = begin
     if SPLIT:
         # Tiles that all rows see whole need no mask; they are most of the work.
@@ -118,6 +120,24 @@ def _stretch(
 
 
 @triton.jit
+def _fetch_tokens(
+    keys, values, blocks, begin, end, DIM: tl.constexpr, PADDED: tl.constexpr,
+    BLOCK: tl.constexpr, TOKENS: tl.constexpr,
+):  # fmt: skip
+    """Have the KV of tokens [begin, end) of a piece brought to the cache."""
+    LINE: tl.constexpr = 128 // (keys.dtype.element_ty.primitive_bitwidth // 8)
+    LINES: tl.constexpr = (PADDED + LINE - 1) // LINE
+    n = tl.arange(0, TOKENS)
+    part = tl.minimum(tl.arange(0, LINES) * LINE, DIM - 1)
+    for start in range(begin, end, TOKENS):
+        token = tl.minimum(start + n, end - 1)
+        slot = tl.load(blocks + token // BLOCK) * BLOCK + token % BLOCK
+        place = slot[:, None] * DIM + part[None, :]
+        fetch(keys + place)
+        fetch(values + place)
+
+
+@triton.jit
 def _shares(top, weight):
     """What two means count for in their common mean, and the higher of their weights.
 
@@ -156,41 +176,71 @@ def attend(
     SPLIT: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    """Partial attention of each item. One program takes every n-th (item, KV head)."""
-    take_turn(EARLY)
+    """Partial attention of each item. One program takes every n-th (item, KV head).
+
+    What an item is, whose rows it has and where its KV begins is looked up while the one before is
+    computed, so that its loads of KV start at once.
+    """
+    let_start(EARLY)
     m = tl.arange(0, ROWS)
+    n = tl.arange(0, TOKENS)
     d = tl.arange(0, PADDED)
     in_dim = d < DIM
     member = m // GROUP
-    for work in range(tl.program_id(0), tl.load(count) * KV_HEADS, tl.num_programs(0)):
-        item = items + (work // KV_HEADS) * 8
-        head = work % KV_HEADS
-        first_row = tl.load(item)
-        size = tl.load(item + 1)
-        first_block = tl.load(item + 2)
+    step = tl.num_programs(0)
+    work = tl.program_id(0)
+    last = tl.load(count) * KV_HEADS
+    item = items + (work // KV_HEADS) * 7
+    following = items + ((work + step) // KV_HEADS) * 7
+    size = tl.load(item + 1, mask=work < last, other=0)
+    first_block = tl.load(item + 2, mask=work < last, other=0)
+    begin = tl.load(item + 4, mask=work < last, other=0)
+    end = tl.load(item + 5, mask=work < last, other=0)
+    first_row = tl.load(item, mask=work < last, other=0)
+    row = tl.load(rows + first_row + member, mask=member < size, other=0)
+    block = tl.load(blocks + first_block + (begin + n) // BLOCK, mask=begin + n < end, other=0)
+    if EARLY:
+        # With no item but these, all that they need has room in the cache.
+        stop = tl.where(last <= step, end, begin)
+        place = (work % KV_HEADS).to(tl.int64) * head_stride
+        _fetch_tokens(
+            keys + place,
+            values + place,
+            blocks + first_block,
+            begin,
+            stop,
+            DIM,
+            PADDED,
+            BLOCK,
+            TOKENS,
+        )
+    take_turn(EARLY)
+    while work < last:
         piece_start = tl.load(item + 3)
-        begin = tl.load(item + 4)
-        end = tl.load(item + 5)
         first_part = tl.load(item + 6)
-        only_row = tl.load(item + 7)
-
-        query_head = head * GROUP + m % GROUP
         used = member < size
-        row = tl.load(rows + first_row + member, mask=used, other=0).to(tl.int64)
         # How many of the piece's tokens each row may see; KV is in order of position.
-        if only_row >= 0:  # spares short items one of the loads that wait for each other
-            visible = tl.where(used, tl.load(positions + only_row) + 1 - piece_start, 0)
-        else:
-            visible = tl.load(positions + row, mask=used, other=-1) + 1 - piece_start
-            visible = tl.where(used, visible, 0)
-        query = (row * (KV_HEADS * GROUP) + query_head) * DIM
+        visible = tl.load(positions + row, mask=used, other=-1) + 1 - piece_start
+        visible = tl.where(used, visible, 0)
+        head = work % KV_HEADS
+        query_head = head * GROUP + m % GROUP
+        query = (row.to(tl.int64) * (KV_HEADS * GROUP) + query_head) * DIM
         reading = used[:, None] & in_dim[None, :]
         q_tile = tl.load(q + query[:, None] + d[None, :], mask=reading, other=0.0)
+
+        more = work + step < last
+        next_size = tl.load(following + 1, mask=more, other=0)
+        next_row = tl.load(following, mask=more, other=0) + member
+        next_block = tl.load(following + 2, mask=more, other=0)
+        next_begin = tl.load(following + 4, mask=more, other=0)
+        next_end = tl.load(following + 5, mask=more, other=0)
+
         mean, weight = _stretch(
             q_tile,
             keys + head.to(tl.int64) * head_stride,
             values + head.to(tl.int64) * head_stride,
             blocks + first_block,
+            block,
             begin,
             end,
             visible,
@@ -207,9 +257,16 @@ def attend(
             STAGES,
             SPLIT,
         )
+        item, following = following, items + ((work + 2 * step) // KV_HEADS) * 7
+        size, first_block, begin, end = next_size, next_block, next_begin, next_end
+        row = tl.load(rows + next_row, mask=member < size, other=0)
+        token = begin + n
+        block = tl.load(blocks + first_block + token // BLOCK, mask=token < end, other=0)
+
         part = (first_part + member).to(tl.int64) * (KV_HEADS * GROUP) + query_head
         tl.store(weights + part, weight, mask=used)
         tl.store(partials + part[:, None] * DIM + d[None, :], mean, mask=reading)
+        work += step
 
 
 @triton.jit
@@ -240,11 +297,13 @@ def read(
     EARLY: tl.constexpr,
 ):
     """Attention of each reading item over its whole chain, added up as `merge` does it."""
-    take_turn(EARLY)
+    let_start(EARLY)
     m = tl.arange(0, ROWS)
+    n = tl.arange(0, TOKENS)
     d = tl.arange(0, PADDED)
     in_dim = d < DIM
     member = m // GROUP
+    take_turn(EARLY)
     for work in range(tl.program_id(0), tl.load(count) * KV_HEADS, tl.num_programs(0)):
         item = items + (work // KV_HEADS) * 4
         head = work % KV_HEADS
@@ -262,13 +321,16 @@ def read(
         total = tl.zeros([ROWS], tl.float32)
         mixed = tl.zeros([ROWS, PADDED], tl.float32)
         for number in range(tl.load(item + 3)):
+            piece = blocks + tl.load(link + number * 3)
+            length = tl.load(link + number * 3 + 2)
             mean, weight = _stretch(
                 q_tile,
                 keys + head.to(tl.int64) * head_stride,
                 values + head.to(tl.int64) * head_stride,
-                blocks + tl.load(link + number * 3),
+                piece,
+                tl.load(piece + n // BLOCK, mask=n < length, other=0),
                 0,
-                tl.load(link + number * 3 + 2),
+                length,
                 tl.where(used, position + 1 - tl.load(link + number * 3 + 1), 0),
                 used,
                 scale,
@@ -307,15 +369,17 @@ def merge(
     EARLY: tl.constexpr,
 ):
     """One row's partials of some heads, added up in order. A row without partials becomes zero."""
-    take_turn(EARLY)
+    let_start(EARLY)
     row = tl.load(merged + tl.program_id(0)).to(tl.int64)
+    first = tl.load(part_first + tl.maximum(row, 0))
+    count = tl.load(part_count + tl.maximum(row, 0))
+    # Whoever comes later waits for this kernel alone: each program has to have waited.
+    take_turn(EARLY)
     if row < 0:
         return
     head = tl.program_id(1) * TILE + tl.arange(0, TILE)
     d = tl.arange(0, PADDED)
     real = (head < HEADS)[:, None] & (d < DIM)[None, :]
-    first = tl.load(part_first + row)
-    count = tl.load(part_count + row)
     top = tl.full([TILE], float("-inf"), tl.float32)
     total = tl.zeros([TILE], tl.float32)
     mixed = tl.zeros([TILE, PADDED], tl.float32)

@@ -44,9 +44,8 @@ def stretches_by_row(work: Work) -> dict[int, list[tuple[int, int, int]]]:
     """For each row, in order of its sums: (block, from, to) counted from its beginning."""
     found: dict[int, tuple[int, int, int, int]] = {}
     for kind, most in ((work.small, MOST.small), (work.large, MOST.large)):
-        for first, size, blocks, start, begin, end, part, only in kind.tolist():
+        for first, size, blocks, start, begin, end, part in kind.tolist():
             assert 0 < size <= most
-            assert only == (int(work.rows[first]) if size == 1 else -1)
             for member in range(size):
                 entry = (int(work.rows[first + member]), int(work.blocks[blocks]), start + begin)
                 assert part + member not in found, "two items leave one partial"
