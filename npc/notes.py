@@ -7,6 +7,7 @@ Whoever hears the answer may learn what is in a note. So a source gives only wha
 the whole audience of the turn: for a whisper its circle, else everybody in the scene.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -78,6 +79,19 @@ class NoteSource:
     """
 
     tokens: int = 0
+
+    def prepare(
+        self, line: Line, audience: Audience, *, urgent: bool
+    ) -> asyncio.Future[None] | None:
+        """A line has come that will be answered: begin to look for its notes.
+
+        Args:
+            urgent: the NPC's players must not wait for anything that takes longer than a look.
+
+        Returns:
+            What ends once the notes are found; None if there is nothing to wait for.
+        """
+        return None
 
     def notes(self, moment: Moment) -> Sequence[Note]:
         """What to have in mind, in the order in which it is told."""

@@ -1,6 +1,6 @@
 """How NPCs speak and how much they remember, each setting with the reason for its default."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -77,6 +77,10 @@ class ReplySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     transcript_lines: Count = 400
     #: Whispering circles whose lines it remembers at most.
     circles: Count = 64
+    #: How long a line waits for what it brings to mind; later, what came to mind before is used.
+    #: The sentence model takes 8 ms for a short line. A quest-giver waits at a player's first line
+    #: only, and never for vectors.
+    notes_wait_ms: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 25
     #: Moods, relations and secrets.
     feelings: FeelingSettings = FeelingSettings()
     #: Whose words are computed first.
@@ -85,3 +89,49 @@ class ReplySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     #: a quest that has not ended, and to nobody else. Off, because a quest-giver's first word
     #: matters to newcomers, too.
     urgent_by_quest: bool = False
+
+
+class MemorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `memory:` section of the config file: what NPCs remember over days."""
+
+    #: Whether they do at all. What was said in a running scene is known there in any case.
+    enabled: bool = True
+    #: What makes vectors: "sentence" (all-MiniLM-L6-v2, fetched once, 91 MB), "hashing" (finds
+    #: shared words only), or "auto": the sentence model if it lies in the data folder already.
+    vectors: Literal["auto", "sentence", "hashing"] = "auto"
+    #: Tokens of memory in one turn. They are read anew in each; a small model loses the line behind
+    #: more.
+    tokens: Annotated[int, msgspec.Meta(ge=0)] = 160
+    #: Facts that may come to mind at one line, and the latest lines that are told again after a
+    #: restart, or when the talk that the prompt holds no longer has them.
+    facts: Annotated[int, msgspec.Meta(ge=0, le=32)] = 4
+    lines: Annotated[int, msgspec.Meta(ge=0, le=32)] = 4
+    #: Days in which a memory of importance 0, and one of importance 1, loses half its strength.
+    half_life_days: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    strong_half_life_days: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    #: A memory weaker than this is forgotten: small talk after a week, what matters in half a year.
+    faded: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.01
+    #: What recency and importance count beside relevance, which is some 0.5 for what fits and 0.1
+    #: for what does not: they decide only among the rest.
+    recency_weight: Annotated[float, msgspec.Meta(ge=0)] = 0.2
+    importance_weight: Annotated[float, msgspec.Meta(ge=0)] = 0.2
+    #: Facts that an NPC keeps of one player and circle, and of all players together. The weakest
+    #: make room, so that remembering never ends with "full".
+    facts_per_player: Count = 200
+    facts_per_npc: Count = 10_000
+    #: Lines that are kept of one player and circle.
+    lines_per_player: Count = 200
+    #: Facts and a summary are made of a talk after so many lines, or once it has been quiet for so
+    #: many seconds.
+    distil_lines: Annotated[int, msgspec.Meta(ge=2, le=64)] = 16
+    distil_quiet_s: Annotated[float, msgspec.Meta(ge=0)] = 60.0
+    #: By the served model, where it is useful, or by rules alone.
+    distil_by: Literal["model", "rules"] = "model"
+    #: Tokens that the model may read and write for it, how long it may take, and the pause before
+    #: the next: one talk at a time, after everybody who waits for a reply.
+    distil_prompt_tokens: Count = 700
+    distil_tokens: Count = 200
+    distil_timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    distil_pause_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    #: Changes that may wait for the file. If a disk hangs longer, the oldest are lost, and counted.
+    waiting_changes: Count = 10_000

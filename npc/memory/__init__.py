@@ -1,0 +1,1 @@
+"""What an NPC remembers of a player over days."""
