@@ -5,12 +5,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npc.actions.offer import markup
 from npc.mood import Temper, read_temper
 from npc.priority import KINDS
 from npc.relations import Relation, read_stranger
 from npc.secrets import Secret, check_causes, read_secrets
-from scenes.actions import USUAL, Action, read_actions
+from scenes.actions import USUAL, Action, markup, read_actions
 from scenes.document import Section, read_document
 from scenes.lore import MAX_TOKENS, LoreEntry, check_who, read_lore
 from scenes.pack import ScenePack

@@ -23,8 +23,8 @@ from typing import Literal, Protocol
 
 from engine.chat import ChatFormat, Frame
 from engine.tokenizer import Tokenizer
-from npc.actions.offer import sketch
 from npc.persona import Persona
+from scenes.actions import sketch
 from scenes.lore import LoreEntry
 from scenes.pack import ScenePack
 

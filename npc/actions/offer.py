@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.grammar import Grammar
-from scenes.actions import Action
 
 #: Actions of one turn at most, each another one.
 MOST_PER_TURN = 2
@@ -86,18 +85,6 @@ class Offer:
     def schema(self, name: str) -> str | None:
         """The schema of an action; None if it is not open."""
         return next((action.schema for action in self.actions if action.name == name), None)
-
-
-def markup(name: str, args: Mapping[str, Any]) -> str:
-    """An action as it stands in a reply."""
-    told = json.dumps(args, ensure_ascii=False, separators=(",", ":"))
-    return f"[{name} {told}]" if args else f"[{name}]"
-
-
-def sketch(action: Action) -> str:
-    """An action as a prompt describes it: how it is written, and what the NPC does."""
-    args = ",".join(f'"{arg.name}":…' for arg in action.args)
-    return f"[{action.name} {{{args}}}] {action.does}" if args else f"[{action.name}] {action.does}"
 
 
 def _rule(number: int, action: Open) -> str:

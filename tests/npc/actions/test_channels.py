@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npc.actions.channels import MAX_STAGE, Channels, Piece
-from npc.actions.offer import Act, Offer, Open, markup
+from npc.actions.offer import Act, Offer, Open
+from scenes.actions import markup
 
 ITEM = json.dumps({"type": "object"})
 OFFER = Offer((Open("give_item", ITEM), Open("give"), Open("follow")))

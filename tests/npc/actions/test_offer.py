@@ -9,7 +9,8 @@ import pytest
 
 from engine.params import SamplingParams
 from npc.actions.channels import Channels, Piece
-from npc.actions.offer import MOST_PER_TURN, Act, Offer, Open, markup
+from npc.actions.offer import MOST_PER_TURN, Act, Offer, Open
+from scenes.actions import markup
 from tests.engine.speech import byte_tokenizer, make_noisy, say
 
 #: Words that make a model of noise open a bracket now and then.
