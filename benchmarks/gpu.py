@@ -33,7 +33,7 @@ from benchmarks import gpu_parts
 from benchmarks.gpu_parts import Run, small_pool
 from benchmarks.gpu_stage import SWITCHES, Setting, Stage, switched_off
 from benchmarks.measuring import Column, commit
-from benchmarks.rounds import Recorder
+from benchmarks.rounds import CACHES, Recorder
 from benchmarks.shapes import SHAPES
 from gameserver.bench.workload import PROFILES
 
@@ -118,6 +118,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--rates", default="0,100", help="of stream: lines a second; 0 is at once")
+    parser.add_argument("--until", choices=CACHES, default=CACHES[-1], help="end rounds there")
     parser.add_argument("--off", default="", help=f"switch off: {', '.join(SWITCHES)}")
     parser.add_argument("--quantization", help="of the weights, as the engine's setting")
     parser.add_argument("--top-p", type=float, default=1.0, help="below 1: sampled, not greedy")
@@ -146,7 +147,7 @@ def main() -> None:
         a.out, Column(setting.column, profiles[0], a.seed, software(a.commit, given))
     )
     rates = tuple(float(rate) for rate in a.rates.split(","))
-    take(several[0], Run(setting, recorder, profiles, a.seed, a.repetitions, rates))
+    take(several[0], Run(setting, recorder, profiles, a.seed, a.repetitions, rates, a.until))
 
 
 def _in_its_own_process(group: Sequence[str]) -> int:

@@ -18,7 +18,7 @@ from torch import profiler
 
 from benchmarks.gpu_stage import Setting, Stage, random_model
 from benchmarks.measuring import Figures
-from benchmarks.rounds import BATCHES, CACHES, STEPS, Recorder, rounds, step_figures
+from benchmarks.rounds import BATCHES, CACHES, STEPS, Recorder, Round, rounds, step_figures
 from benchmarks.shapes import SHAPES
 from benchmarks.streams import arrivals, figures, play
 from engine.api import AsyncEngine
@@ -44,7 +44,12 @@ class Run:
     profiles: tuple[str, ...]
     seed: int
     repetitions: int
-    rates: tuple[float, ...]
+    rates: tuple[float, ...] = (0.0,)
+    until: str = CACHES[-1]
+
+    def rounds(self, profile: str) -> Iterator[Round]:
+        """See `benchmarks.rounds.rounds`."""
+        return rounds(profile, self.seed, self.repetitions, self.until)
 
 
 class WallClock:
@@ -62,9 +67,9 @@ def bursts(stage: Stage, run: Run) -> None:
     """All lines at once: nothing seen before, the same again, new lines to the same NPCs."""
     for profile in run.profiles:
         with run.recorder.part(f"bursts, {profile}"):
-            for one in rounds(profile, run.seed, run.repetitions):
-                for cache in CACHES:
-                    found = stage.say(one.lines[cache], PROFILES[profile].out)
+            for one in run.rounds(profile):
+                for cache, lines in one.lines.items():
+                    found = stage.say(lines, PROFILES[profile].out)
                     if cache == "cold":
                         found["distinct"] = one.distinct
                         found["prefill_ratio"] = found["prefill_computed"] / one.distinct
@@ -119,9 +124,8 @@ def stream(stage: Stage, run: Run) -> None:
     for profile, rate in itertools.product(run.profiles, run.rates):
         name = f"poisson-{rate:g}" if rate else "at-once"
         with run.recorder.part(f"{name}, {profile}"):
-            for one in rounds(profile, run.seed, run.repetitions):
-                for cache in CACHES:
-                    lines = one.lines[cache]
+            for one in run.rounds(profile):
+                for cache, lines in one.lines.items():
                     times = arrivals(lines, rate, False, run.seed + one.number)
                     found = _played(stage, profile, lines, times, classes=False)
                     if one.number:
@@ -135,9 +139,8 @@ def quests(stage: Stage, run: Run) -> None:
         run.profiles, (("quests", True), ("quests-equal", False))
     ):
         with run.recorder.part(f"{name}, {profile}"):
-            for one in rounds(profile, run.seed, run.repetitions):
-                for cache in ("cold", "lines"):
-                    lines = one.lines[cache]
+            for one in run.rounds(profile):
+                for cache, lines in one.lines.items():
                     times = arrivals(lines, 0.0, True, run.seed + one.number)
                     found = _played(stage, profile, lines, times, classes=classes)
                     if one.number:
@@ -240,15 +243,15 @@ def lag(run: Run) -> None:
     for profile in run.profiles:
         engine = AsyncEngine(model, config)
         with run.recorder.part(f"lag, {profile}"):
-            for found in asyncio.run(_lags(engine, profile, run.seed, run.repetitions)):
+            for found in asyncio.run(_lags(engine, run, profile)):
                 run.recorder.add("lag", found, profile)
 
 
-async def _lags(engine: AsyncEngine, profile: str, seed: int, repetitions: int) -> list[Figures]:
+async def _lags(engine: AsyncEngine, run: Run, profile: str) -> list[Figures]:
     await engine.start()
     found = []
     params = SamplingParams(max_tokens=2 * STEPS, temperature=0, ignore_eos=True)
-    for one in rounds(profile, seed, repetitions):
+    for one in run.rounds(profile):
         lag = LoopLag(_LAG_PERIOD_S)
         lag.start()
         started = time.perf_counter()

@@ -22,11 +22,11 @@ _FAR = 1000  # between the seeds of two rounds
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Lines that are asked in the order of `CACHES`.
+    """Lines that are asked one cache after another.
 
     Attributes:
         number: 0 is a rehearsal, which is not reported.
-        lines: by cache; scenes of the cold ones occur in no other round.
+        lines: by cache, in order; scenes of the cold ones occur in no other round.
         distinct: prompt tokens of the cold ones that are computed if none is computed twice.
     """
 
@@ -35,13 +35,18 @@ class Round:
     distinct: int
 
 
-def rounds(profile: str, seed: int, repetitions: int) -> Iterator[Round]:
-    """A rehearsal, and then as many rounds as there are repetitions."""
+def rounds(profile: str, seed: int, repetitions: int, until: str = CACHES[-1]) -> Iterator[Round]:
+    """A rehearsal, and then as many rounds as there are repetitions.
+
+    Args:
+        until: the last cache of each.
+    """
+    wanted = CACHES[: CACHES.index(until) + 1]
     for number in range(repetitions + 1):
         own = seed + _FAR * number
         cold = build(profile, own)
         lines = {"cold": cold, "warm": cold, "lines": build(profile, own, turn_seed=own + 7)}
-        yield Round(number, lines, distinct_tokens(profile))
+        yield Round(number, {name: lines[name] for name in wanted}, distinct_tokens(profile))
 
 
 def distinct_tokens(profile: str) -> int:

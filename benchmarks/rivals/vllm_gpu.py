@@ -17,14 +17,24 @@ import gc
 import itertools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import Column
-from benchmarks.rounds import BATCHES, CACHES, STEPS, Recorder, rounds, step_figures, throughput
+from benchmarks.rounds import (
+    BATCHES,
+    CACHES,
+    STEPS,
+    Recorder,
+    Round,
+    rounds,
+    step_figures,
+    throughput,
+)
 from benchmarks.streams import Reply, arrivals, figures
 from gameserver.bench.workload import PROFILES, Line, build
 
@@ -37,6 +47,21 @@ _SURROUNDINGS = {
     "VLLM_LOGGING_LEVEL": "WARNING",
     "HF_HUB_OFFLINE": "1",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the command line asks of every part."""
+
+    recorder: Recorder
+    seed: int
+    repetitions: int
+    rates: tuple[float, ...]
+    until: str
+
+    def rounds(self, profile: str) -> Iterator[Round]:
+        """See `benchmarks.rounds.rounds`."""
+        return rounds(profile, self.seed, self.repetitions, self.until)
 
 
 class Offline:
@@ -66,30 +91,29 @@ class Offline:
         return wall, sum(len(line.prompt) for line in lines) - cached
 
 
-def bursts(engine: Offline, recorder: Recorder, profile: str, seed: int, repetitions: int) -> None:
+def bursts(engine: Offline, run: Run, profile: str) -> None:
     """All lines at once: nothing seen before, the same again, new lines to the same NPCs."""
     out = PROFILES[profile].out
-    for one in rounds(profile, seed, repetitions):
+    for one in run.rounds(profile):
         engine.forget()
-        for cache in CACHES:
-            lines = one.lines[cache]
+        for cache, lines in one.lines.items():
             wall, computed = engine.say(lines, out)
             if one.number:
                 found = {**throughput(lines, out, wall), "prefill_computed": computed}
                 if cache == "cold":
                     found |= {"distinct": one.distinct, "prefill_ratio": computed / one.distinct}
-                recorder.add(cache, found, profile)
+                run.recorder.add(cache, found, profile)
 
 
-def decode(engine: Offline, recorder: Recorder, profile: str, seed: int, repetitions: int) -> None:
+def decode(engine: Offline, run: Run, profile: str) -> None:
     """Steps of speech at several numbers of replies, everything warm."""
-    lines = build(profile, seed)
+    lines = build(profile, run.seed)
     for batch in BATCHES:
         some = lines[:batch]
         engine.say(some, 1)
-        for _ in range(repetitions):
+        for _ in range(run.repetitions):
             short, long = (engine.say(some, out)[0] for out in (1, 1 + STEPS))
-            recorder.add(f"decode-{batch}", step_figures(short, long, batch), profile)
+            run.recorder.add(f"decode-{batch}", step_figures(short, long, batch), profile)
 
 
 class Online:
@@ -134,40 +158,31 @@ class Online:
         return await asyncio.gather(*map(reply, lines, times))
 
 
-async def stream(
-    engine: Online,
-    recorder: Recorder,
-    profile: str,
-    seed: int,
-    repetitions: int,
-    rates: Sequence[float],
-) -> None:
+async def stream(engine: Online, run: Run, profile: str) -> None:
     """At once (rate 0) and as a Poisson process."""
     out = PROFILES[profile].out
-    for rate in rates:
+    for rate in run.rates:
         name = f"poisson-{rate:g}" if rate else "at-once"
-        for one in rounds(profile, seed, repetitions):
+        for one in run.rounds(profile):
             await engine.engine.reset_prefix_cache()
-            for cache in CACHES:
-                times = arrivals(one.lines[cache], rate, False, seed + one.number)
-                heard = await engine.play(one.lines[cache], times, out, classes=False)
+            for cache, lines in one.lines.items():
+                times = arrivals(lines, rate, False, run.seed + one.number)
+                heard = await engine.play(lines, times, out, classes=False)
                 if one.number:
-                    recorder.add(f"{name}-{cache}", figures(heard), profile)
+                    run.recorder.add(f"{name}-{cache}", figures(heard), profile)
 
 
-async def quests(
-    engine: Online, recorder: Recorder, profile: str, seed: int, repetitions: int
-) -> None:
+async def quests(engine: Online, run: Run, profile: str) -> None:
     """Ordinary replies fill all slots, then quests come: as a class of their own, and equal."""
     out = PROFILES[profile].out
     for name, classes in (("quests", True), ("quests-equal", False)):
-        for one in rounds(profile, seed, repetitions):
+        for one in run.rounds(profile):
             await engine.engine.reset_prefix_cache()
-            for cache in ("cold", "lines"):
-                times = arrivals(one.lines[cache], 0.0, True, seed + one.number)
-                heard = await engine.play(one.lines[cache], times, out, classes=classes)
+            for cache, lines in one.lines.items():
+                times = arrivals(lines, 0.0, True, run.seed + one.number)
+                heard = await engine.play(lines, times, out, classes=classes)
                 if one.number:
-                    recorder.add(f"{name}-{cache}", figures(heard), profile)
+                    run.recorder.add(f"{name}-{cache}", figures(heard), profile)
 
 
 def main() -> None:
@@ -177,6 +192,7 @@ def main() -> None:
     parser.add_argument("--parts", default="bursts,decode")
     parser.add_argument("--profiles", default="gpu,long,lonely")
     parser.add_argument("--rates", default="0,100", help="lines a second; 0 is at once")
+    parser.add_argument("--until", choices=CACHES, default=CACHES[-1], help="end rounds there")
     parser.add_argument("--max-num-batched-tokens", type=int, default=8192)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--repetitions", type=int, default=5)
@@ -205,56 +221,64 @@ def main() -> None:
     }
     software = f"vLLM {version('vllm')} with torch {version('torch')}"
     recorder = Recorder(a.out, Column(a.name, profiles[0], a.seed, software))
-    started = time.perf_counter()
+    rates = tuple(float(rate) for rate in a.rates.split(","))
+    run = Run(recorder, a.seed, a.repetitions, rates, a.until)
     (kind,) = engines
     if kind == "offline":
-        offline = Offline(settings)
-        note_start(recorder, offline, started)
-        offline.say(build("tiny"), 8)
-        for part, profile in itertools.product(parts, profiles):
-            take = bursts if part == "bursts" else decode
-            with recorder.part(f"{part}, {profile}"):
-                take(offline, recorder, profile, a.seed, a.repetitions)
+        measure_offline(settings, parts, profiles, run)
         return
     if kind == "priority":
         settings |= {"max_num_seqs": QUEST_SLOTS, "scheduling_policy": "priority"}
-
-    async def serve() -> None:
-        online = Online(settings)
-        if kind == "online":
-            note_start(recorder, online, started)
-        gc.collect()
-        gc.freeze()  # as vLLM's own server does: no collector's pause in what measures it
-        gc.disable()
-        lines = build("tiny")
-        await online.play(lines, [0.0] * len(lines), 8, classes=False)
-        for profile in profiles:
-            with recorder.part(f"{a.parts}, {profile}"):
-                if kind == "priority":
-                    await quests(online, recorder, profile, a.seed, a.repetitions)
-                else:
-                    rates = [float(rate) for rate in a.rates.split(",")]
-                    await stream(online, recorder, profile, a.seed, a.repetitions, rates)
-        online.engine.shutdown()
-
-    run_on_fastest_loop(serve)
+    run_on_fastest_loop(measure_online(settings, kind, profiles, run))
 
 
-def note_start(recorder: Recorder, engine: Offline | Online, started: float) -> None:
+def measure_offline(
+    settings: dict[str, Any], parts: Sequence[str], profiles: Sequence[str], run: Run
+) -> None:
+    """Parts that go through `LLM`."""
+    started = time.perf_counter()
+    engine = Offline(settings)
+    note_start(run, engine, started)
+    engine.say(build("tiny"), 8)
+    for part, profile in itertools.product(parts, profiles):
+        with run.recorder.part(f"{part}, {profile}"):
+            (bursts if part == "bursts" else decode)(engine, run, profile)
+
+
+async def measure_online(
+    settings: dict[str, Any], kind: str, profiles: Sequence[str], run: Run
+) -> None:
+    """Parts that go through `AsyncLLM`."""
+    started = time.perf_counter()
+    engine = Online(settings)
+    if kind == "online":  # the other has fewer slots
+        note_start(run, engine, started)
+    gc.collect()
+    gc.freeze()  # as vLLM's own server does: no collector's pause in what measures it
+    gc.disable()
+    lines = build("tiny")
+    await engine.play(lines, [0.0] * len(lines), 8, classes=False)
+    for profile in profiles:
+        with run.recorder.part(f"{kind}, {profile}"):
+            await (quests if kind == "priority" else stream)(engine, run, profile)
+    engine.engine.shutdown()
+
+
+def note_start(run: Run, engine: Offline | Online, started: float) -> None:
     """How long the engine took to start, and its room."""
     cache = engine.config.cache_config
     tokens = cache.num_gpu_blocks * cache.block_size
-    recorder.add("start", {"start_s": time.perf_counter() - started, "kv_tokens": tokens}, "")
+    run.recorder.add("start", {"start_s": time.perf_counter() - started, "kv_tokens": tokens}, "")
 
 
-def run_on_fastest_loop(serve: Any) -> None:
+def run_on_fastest_loop(work: Coroutine[Any, Any, None]) -> None:
     """Run it on uvloop, as vLLM's server does, where that is installed."""
     try:
         import uvloop
     except ImportError:
-        asyncio.run(serve())
+        asyncio.run(work)
     else:
-        uvloop.run(serve())
+        uvloop.run(work)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def run(tmp_path: Path, *parts: str, off: str = "", **config: object) -> list[Sa
     setting = Setting("mini", frozenset(filter(None, [off])), config={**SMALL, **config})
     out = tmp_path / "samples"
     recorder = Recorder(out, Column(setting.column, "mini", 0, "none"))
-    gpu.take(list(parts), gpu_parts.Run(setting, recorder, ("mini",), 0, 1, (0.0,)))
+    gpu.take(list(parts), gpu_parts.Run(setting, recorder, ("mini",), 0, 1))
     return read_samples(out)
 
 
@@ -113,10 +113,9 @@ def test_quests_have_a_class_of_their_own_or_not(
     monkeypatch.setattr(gpu_parts, "_played", lambda *_, classes: seen.append(classes) or {})
     samples = run(tmp_path, "quests")
     assert [sample.measure for sample in samples[1:]] == [
-        *("quests-cold", "quests-lines"),
-        *("quests-equal-cold", "quests-equal-lines"),
+        f"{name}-{cache}" for name in ("quests", "quests-equal") for cache in CACHES
     ]
-    assert seen == [True] * 4 + [False] * 4
+    assert seen == [True] * 6 + [False] * 6
 
 
 def test_the_event_loop_is_watched_while_everybody_is_answered(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import streams
 from benchmarks.measuring import Sample, read_samples
 from benchmarks.rivals import vllm_gpu
 from benchmarks.rounds import CACHES, distinct_tokens, rounds
@@ -78,6 +79,7 @@ class FakeAsyncEngine(FakeEngine):
 def fake_vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     SAID.clear()
     monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(streams, "QUESTS_FROM_S", 0.0)
     for name, content in {
         "vllm": {"LLM": FakeEngine, "SamplingParams": FakeParams},
         "vllm.sampling_params": {"RequestOutputKind": SimpleNamespace(DELTA=1)},
@@ -130,16 +132,20 @@ def test_quests_are_a_class_of_their_own_or_equal(
 ) -> None:
     samples = run(monkeypatch, tmp_path / "out", "--parts", "quests", "--repetitions", "1")
     assert [s.measure for s in samples] == [
-        *("quests-cold", "quests-lines"),
-        *("quests-equal-cold", "quests-equal-lines"),
+        f"{name}-{cache}" for name in ("quests", "quests-equal") for cache in CACHES
     ]
     assert FakeEngine.settings["max_num_seqs"] == vllm_gpu.QUEST_SLOTS
     assert FakeEngine.settings["scheduling_policy"] == "priority"
     urgent = {tuple(line.prompt) for line in build("tiny") if line.quest}
-    classed, equal = SAID[8:40], SAID[40:]
+    classed, equal = SAID[8:56], SAID[56:]
     assert all((tuple(p) in urgent) == (c == 0) for p, _, c in classed if tuple(p) in urgent)
     assert any(priority == 1 for *_, priority in classed)
     assert {priority for *_, priority in equal} == {0}
+
+
+def test_rounds_end_where_they_are_told_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    samples = run(monkeypatch, tmp_path / "out", "--parts", "stream", "--until", "cold")
+    assert [s.measure for s in samples[1:]] == ["at-once-cold"] * 2 + ["poisson-100-cold"] * 2
 
 
 def test_each_engine_has_a_run_of_its_own(
