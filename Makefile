@@ -16,7 +16,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 DATA := .cache/troupe
 TORCH := $(shell grep '^torch==' requirements.lock)
 
-.PHONY: help install serve test lint format clean soak bench-cpu
+.PHONY: help install serve test lint format clean soak bench-cpu screenshots
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make test      format, lint, types, import directions, tests"
 	@echo "make soak      100,000 requests in a row, and 100,000 registered NPCs: nothing may grow"
 	@echo "make bench-cpu speed and accuracy on this CPU, into benchmarks/results/cpu.md; about 20 minutes"
+	@echo "make screenshots  pictures of the console, into docs/img"
 	@echo "make format    let ruff lay out the code"
 	@echo "make clean     remove $(VENV)"
 
@@ -52,6 +53,9 @@ bench-cpu: $(VENV)/.installed-test
 	$(VENV)/bin/python -m benchmarks.cpu --data $(DATA) $(if $(LLAMA_SERVER),--llama-server $(LLAMA_SERVER)) \
 	  $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON)) $(ARGS)
 	$(VENV)/bin/python -m benchmarks.accuracy --data $(DATA)
+
+screenshots: $(VENV)/.installed-test
+	$(VENV)/bin/python -m benchmarks.screenshots --data $(DATA)
 
 format: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check --fix .
