@@ -53,8 +53,7 @@ def forest(
             middle = piece(scene, persona)
             for _ in range(players):
                 last = piece(scene + persona, own, shared=False)
-                first = len(shares) * rows
-                shares.append(Share(first, rows, (root, middle, last), rows == 1))
+                shares.append(Share(rows, (root, middle, last), rows == 1))
     return shares, used
 
 

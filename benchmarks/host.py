@@ -96,7 +96,7 @@ class Tables(DeviceRunner):
         chance = random.Random(1)
         self._drawn[:] = torch.tensor(chance.choices(range(100, 32000), k=REPLIES))
 
-    def _graph(self, rows: int) -> Any:
+    def _graph(self, size: Any) -> Any:
         return _Nothing()
 
     def _sample(self, *ignored: Any) -> None:

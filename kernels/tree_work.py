@@ -13,12 +13,14 @@ chain the same sums are made in the same order.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 #: Tokens of a stretch that speaking rows attend to, in pieces of up to `LONG` tokens and in longer
 #: ones. Long stretches leave most of a device idle when few rows speak; short ones cost more in
@@ -53,19 +55,26 @@ class Piece:
     blocks: Ints
 
 
-@dataclass(frozen=True, slots=True)
 class Share:
-    """Rows [first, first + count) of a batch follow one another in one sequence.
+    """Consecutive rows of a batch that follow one another in one sequence.
+
+    Work is planned anew in every step, while a reply's share stays the same until the reply ends:
+    what planning needs of it is laid out once.
 
     Attributes:
+        count: rows.
         pieces: all KV they see, in order of position; the last one is also where theirs is written.
         speaking: one row that continues a reply; its pieces are read in stretches of `CHUNK`.
+        fields: int64 [pieces, 4], key, start, length and number of blocks of each piece.
+        blocks: of each piece.
     """
 
-    first: int
-    count: int
-    pieces: tuple[Piece, ...]
-    speaking: bool
+    __slots__ = ("blocks", "count", "fields", "pieces", "speaking")
+
+    def __init__(self, count: int, pieces: Sequence[Piece], speaking: bool) -> None:
+        self.count, self.pieces, self.speaking = count, tuple(pieces), speaking
+        self.blocks = [piece.blocks for piece in pieces]
+        self.fields = np.array([(p.key, p.start, p.length, len(p.blocks)) for p in pieces])
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,158 +119,185 @@ class TileRows:
     reading: int
 
 
-@dataclass(slots=True)
-class _Group:
-    """Everybody who reads one piece in one manner."""
+@dataclass(frozen=True, slots=True)
+class _Links:
+    """Who sees what: one entry for each piece of each share, share after share.
 
-    piece: Piece
-    at: int  # the piece's first entry in the block table
-    column: int  # partials its rows have from earlier pieces
-    stretches: list[tuple[int, int]]
-    rows: list[Ints] = field(default_factory=list)
+    Attributes:
+        share, start, length: the share's number, and of the piece.
+        key: equal for equal pieces only.
+        at: the piece's first entry in the block table.
+        blocks: the block table.
+    """
 
-
-class _BlockTable:
-    """The blocks of all pieces; those of a shared piece stand there once."""
-
-    def __init__(self) -> None:
-        self._parts: list[Ints] = []
-        self._size = 0
-        self._places: dict[int, int] = {}
-
-    def place(self, piece: Piece) -> int:
-        """The first entry of a piece."""
-        at = self._places.get(piece.key, -1)
-        if at < 0:
-            at = self._size
-            self._parts.append(piece.blocks)
-            self._size += len(piece.blocks)
-            if piece.key >= 0:
-                self._places[piece.key] = at
-        return at
-
-    def table(self) -> Ints:
-        return _joined(self._parts)
+    share: Longs
+    key: Longs
+    start: Longs
+    length: Longs
+    at: Longs
+    blocks: Ints
 
 
 def plan_work(shares: Sequence[Share], most: TileRows) -> Work:
-    """Cut a batch into items of at most so many rows.
+    """Cut a batch into items of at most so many rows; the shares' rows follow one another.
 
     Items come longest first, so that the last ones to start are short.
     """
-    total = sum(share.count for share in shares)
-    piece_start = np.zeros(total, np.int32)
-    piece_blocks = np.zeros(total, np.int32)
-    blocks = _BlockTable()
-    groups: dict[tuple[int, bool], _Group] = {}
-    ordered: list[_Group] = []
-    merged: list[Ints] = []
-    reading: list[tuple[int, ...]] = []
-    seen: list[int] = []  # tokens that each reading item sees
-    links: list[tuple[int, int, int]] = []
-    for share in shares:
-        end = share.first + share.count
-        places = [blocks.place(piece) for piece in share.pieces]
-        # The last piece is the one that these rows are written to.
-        piece_start[share.first : end] = share.pieces[-1].start
-        piece_blocks[share.first : end] = places[-1]
-        if not share.speaking and share.count >= max(most.reading, 2):
-            context = sum(piece.length for piece in share.pieces)
-            for first in range(share.first, end, most.reading):
-                size = min(most.reading, end - first)
-                reading.append((first, size, len(links), len(places)))
-                seen.append(context - (end - first - size))
-            for at, piece in zip(places, share.pieces, strict=True):
-                links.append((at, piece.start, piece.length))
-            continue
-        rows = np.arange(share.first, end, dtype=np.int32)
-        merged.append(rows)
-        column = 0
-        for at, piece in zip(places, share.pieces, strict=True):
-            group = groups.get((piece.key, share.speaking)) if piece.key >= 0 else None
-            if group is None:
-                group = _Group(piece, at, column, _stretches(piece.length, share.speaking))
-                ordered.append(group)
-                if piece.key >= 0:
-                    groups[piece.key, share.speaking] = group
-            group.rows.append(rows)
-            column += len(group.stretches)
-    small, large, row_table, parts, part_first, part_count = _cut(ordered, total, most)
-    chains = np.array(reading, np.int32).reshape(-1, READING_FIELDS)
+    rows = np.array([share.count for share in shares], np.int64)
+    pieces = np.array([len(share.blocks) for share in shares], np.int64)
+    speaking = np.array([share.speaking for share in shares], np.bool_)
+    first_row, first_piece = _before(rows), _before(pieces)
+    links = _links(shares, pieces)
+    # The last piece is the one that rows are written to.
+    last = np.repeat(first_piece + pieces - 1, rows)
+    alone = ~speaking & (rows >= max(most.reading, 2))
+    reading = _reading_items(alone, rows, pieces, first_row, first_piece, links, most.reading)
+    in_chain = alone[links.share]
+    chains = np.stack((links.at, links.start, links.length), 1)[in_chain]
+    # What is left: a row of the batch for each link and each of its share's rows.
+    link = np.flatnonzero(~in_chain)
+    count = rows[links.share[link]]
+    of_row = np.repeat(link, count)
+    row = np.repeat(first_row[links.share[link]], count) + _within(count)
+    small, large, row_table, parts, part_count = _cut(links, speaking, of_row, row, last.size, most)
     return Work(
         rows=row_table,
-        blocks=blocks.table(),
+        blocks=links.blocks,
         small=small,
         large=large,
-        reading=chains[np.argsort(-np.array(seen, np.int64), kind="stable")],
-        links=np.array(links, np.int32).reshape(-1, LINK_FIELDS),
-        merged=_joined(merged),
+        reading=reading,
+        links=chains.astype(np.int32),
+        merged=np.flatnonzero(np.repeat(~alone, rows)).astype(np.int32),
         parts=parts,
-        part_first=part_first,
-        part_count=part_count,
-        piece_start=piece_start,
-        piece_blocks=piece_blocks,
+        part_first=_before(part_count).astype(np.int32),
+        part_count=part_count.astype(np.int32),
+        piece_start=links.start[last].astype(np.int32),
+        piece_blocks=links.at[last].astype(np.int32),
         partials=len(parts),
     )
 
 
+def _links(shares: Sequence[Share], pieces: Longs) -> _Links:
+    """All links, and the blocks of all pieces; those of a shared piece stand there once."""
+    fields = _joined([share.fields for share in shares], (0, 4))
+    key, start, length, size = fields.T
+    key = np.where(key < 0, key.max(initial=0) + 1 + np.arange(len(key)), key)
+    _, first, known = np.unique(key, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # by first mention
+    at = np.empty_like(first)
+    at[order] = _before(size[first[order]])
+    blocks = [piece for share in shares for piece in share.blocks]
+    return _Links(
+        share=np.repeat(np.arange(len(shares)), pieces),
+        key=key,
+        start=start,
+        length=length,
+        at=at[known],
+        blocks=_joined([blocks[number] for number in first[order].tolist()], (0,)).astype(np.int32),
+    )
+
+
+def _reading_items(
+    alone: Bools,
+    rows: Longs,
+    pieces: Longs,
+    first_row: Longs,
+    first_piece: Longs,
+    links: _Links,
+    most: int,
+) -> Ints:
+    """Items of the shares that read `alone`, those that see most first."""
+    tiles = np.where(alone, -(-rows // most), 0)
+    share = np.repeat(np.arange(len(rows)), tiles)
+    done = _within(tiles) * most
+    size = np.minimum(rows[share] - done, most)
+    context = np.bincount(links.share, links.length, minlength=len(rows)).astype(np.int64)
+    seen = context[share] - (rows[share] - done - size)
+    first_link = _before(np.where(alone, pieces, 0))
+    items = np.stack((first_row[share] + done, size, first_link[share], pieces[share]), 1)
+    return items[np.argsort(-seen, kind="stable")].astype(np.int32)
+
+
 def _cut(
-    groups: list[_Group], total: int, most: TileRows
-) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
-    """Small and large items, their rows, and each row's partials: all, first and count."""
-    row_table: list[Ints] = []
-    entries = partials = 0
-    small: list[tuple[int, ...]] = []
-    large: list[tuple[int, ...]] = []
-    owners: list[Ints] = []  # row of each partial
-    columns: list[tuple[int, int]] = []  # place among its row's partials, how often
-    for group in groups:
-        rows = _joined(group.rows)
-        piece = group.piece
-        # A tall tile that is mostly empty takes longer than two that are full.
-        step = most.large if len(rows) > 2 * most.small else most.small
-        for first in range(0, len(rows), step):
-            tile = rows[first : first + step]
-            size = len(tile)
-            row_table.append(tile)
-            kind = large if size > most.small else small
-            for number, (start, end) in enumerate(group.stretches):
-                kind.append((entries, size, group.at, piece.start, start, end, partials))
-                owners.append(tile)
-                columns.append((group.column + number, size))
-                partials += size
-            entries += size
-    owner = _joined(owners)
-    at, sizes = np.array(columns, np.int64).reshape(-1, 2).T
-    place = np.repeat(at, sizes)
-    part_count = np.bincount(owner, minlength=total).astype(np.int32)
-    part_first = (np.cumsum(part_count) - part_count).astype(np.int32)
-    parts = np.empty(partials, np.int32)
-    parts[part_first[owner] + place] = np.arange(partials, dtype=np.int32)
+    links: _Links, speaking: Bools, link: Longs, row: Longs, total: int, most: TileRows
+) -> tuple[Ints, Ints, Ints, Ints, Longs]:
+    """Small and large items, their rows, and each row's partials: all of them, and how many.
+
+    Args:
+        links, speaking: of all shares.
+        link, row: which rows of the batch are to see which links.
+        total: rows of the batch.
+        most: rows of a tile.
+    """
+    speaks = speaking[links.share]
+    # Speaking rows read a piece in stretches, others in one: they are many and fill the device.
+    step = np.where(links.length <= LONG, CHUNK, LONG_CHUNK)
+    step = np.where(speaks, step, links.length)
+    stretches = -(-links.length // step)
+    column = _before(stretches)  # place of a link's first partial among those of its row
+    column -= column[np.searchsorted(links.share, links.share)]
+    # A group is everybody who reads one piece in one manner, in order of first mention.
+    group_of = 2 * links.key + speaks
+    _, first, group = np.unique(group_of[link], return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))[group]
+    row_table = row[np.argsort(rank, kind="stable")]
+    leader = link[np.sort(first)]  # a link of each group
+    members = np.bincount(rank, minlength=len(leader))
+    # Tiles of a group, then the stretches of each tile.
+    # A tall tile that is mostly empty takes longer than two that are full.
+    height = np.where(members > 2 * most.small, most.large, most.small)
+    tiles = -(-members // height)
+    tile_group = np.repeat(np.arange(len(leader)), tiles)
+    done = _within(tiles) * height[tile_group]
+    tile_size = np.minimum(members[tile_group] - done, height[tile_group])
+    tile_first = _before(members)[tile_group] + done
+    items = stretches[leader[tile_group]]
+    tile = np.repeat(np.arange(len(tile_group)), items)
+    number, of = _within(items), leader[tile_group[tile]]
+    size, entry = tile_size[tile], tile_first[tile]
+    begin = number * step[of]
+    table = np.stack(
+        (
+            entry,
+            size,
+            links.at[of],
+            links.start[of],
+            begin,
+            np.minimum(begin + step[of], links.length[of]),
+            _before(size),
+        ),
+        1,
+    )
+    owner = row_table[np.repeat(entry, size) + _within(size)]
+    part_count = np.bincount(owner, minlength=total)
+    parts = np.empty(len(owner), np.int32)
+    place = _before(part_count)[owner] + np.repeat(column[of] + number, size)
+    parts[place] = np.arange(len(owner), dtype=np.int32)
+    few = size <= most.small
     return (
-        _longest_first(small),
-        _longest_first(large),
-        _joined(row_table),
+        _longest_first(table[few]),
+        _longest_first(table[~few]),
+        row_table.astype(np.int32),
         parts,
-        part_first,
         part_count,
     )
 
 
-def _stretches(length: int, speaking: bool) -> list[tuple[int, int]]:
-    """Stretches of a piece. Reading rows take it in one: they are many and fill the device."""
-    if not speaking:
-        return [(0, length)]
-    step = CHUNK if length <= LONG else LONG_CHUNK
-    return [(start, min(start + step, length)) for start in range(0, length, step)]
+def _longest_first(items: Longs) -> Ints:
+    return items[np.argsort(items[:, 4] - items[:, 5], kind="stable")].astype(np.int32)
 
 
-def _longest_first(items: list[tuple[int, ...]]) -> Ints:
-    table = np.array(items, np.int32).reshape(-1, ITEM_FIELDS)
-    return table[np.argsort(table[:, 4] - table[:, 5], kind="stable")]
+def _before(counts: Longs) -> Longs:
+    """The sum of all counts before each."""
+    sums: Longs = np.cumsum(counts) - counts
+    return sums
 
 
-def _joined(arrays: list[Ints]) -> Ints:
-    if len(arrays) == 1:
-        return arrays[0]
-    return np.concatenate(arrays) if arrays else np.zeros(0, np.int32)
+def _within(counts: Longs) -> Longs:
+    """0, 1, … below each count, one after the other."""
+    numbers: Longs = np.arange(counts.sum()) - np.repeat(_before(counts), counts)
+    return numbers
+
+
+def _joined(arrays: Sequence[np.ndarray], empty: tuple[int, ...]) -> np.ndarray:
+    return np.concatenate(arrays) if arrays else np.zeros(empty, np.int64)

@@ -16,12 +16,12 @@ import torch
 from engine.decoding.sampling import Sampled
 from engine.device.drawing import Drawing
 from engine.device.launched import HostDrawn, Pending
-from engine.device.layout import arrange
+from engine.device.layout import Layout
 from engine.device.tables import StepArrays, StepSize, StepTables
 from engine.kv.cache import KVCache
 from engine.kv.copies import copy_in_order
 from engine.models.device_decoder import DeviceDecoder
-from engine.plan import SequenceStep, StatesSink, StepPlan, wanted_states
+from engine.plan import StatesSink, StepPlan, wanted_states
 from engine.request import Request
 from engine.runner import sample_spec
 from kernels.gpu import sampling
@@ -96,7 +96,6 @@ class DeviceRunner:
         config, device = decoder.config, decoder.device
         self._decoder = decoder
         self._cache = cache
-        self._trash = cache.keys.shape[2] // cache.block_size - 1
         self._eager = eager
         self._mixed_rows = mixed_rows
         processors = (
@@ -118,6 +117,8 @@ class DeviceRunner:
             )
             for window in set(config.windows or (0,))
         }
+        trash = cache.keys.shape[2] // cache.block_size - 1
+        self._layout = Layout(next(iter(self._attentions.values())).rows, trash)
         self._drawing = Drawing(config.vocab_size, 2 * max_rows, device)
         self._drawn = torch.zeros(max_rows, dtype=torch.int32, device=device)
         self._results = [
@@ -201,16 +202,17 @@ class DeviceRunner:
         """Compute a step in the way that suits it; logits of those who draw come first."""
         if not plan.shares and drawing == self._standing:
             return self._speak(plan, drawing)  # nobody came or went: there is nothing to write out
-        sequences = plan.sequences
-        if self._eager or any(len(share.segments) > _DEPTH for share in sequences):
+        depths = [len(share.segments) for share in plan.shares]
+        depths += [len(reply.chain) + 1 for reply in plan.replies]
+        if self._eager or max(depths) > _DEPTH:
             return self._compute(plan, drawing)
-        if len(drawing) == plan.rows and all(request.speaking for request in drawing):
+        if plan.rows == plan.speakers:
             return self._speak(plan, drawing)
-        if plan.rows > self._mixed_rows[-1] or wanted_states(sequences):
+        if plan.rows > self._mixed_rows[-1] or wanted_states(plan.shares):
             return self._compute(plan, drawing)
         size = self._mixed(plan.rows)
         graph = self._graph(size)
-        arrays = self._arrange(sequences, drawing, size)
+        arrays = self._arrange(plan, drawing, size)
         if not self._tables.fits(arrays):
             return self._compute(plan, drawing)
         self._standing = []
@@ -222,15 +224,15 @@ class DeviceRunner:
 
     def _compute(self, plan: StepPlan, drawing: list[Request]) -> torch.Tensor:
         self._standing = []
-        sequences, samples = plan.sequences, len(drawing)
+        samples = len(drawing)
         size = StepSize(plan.rows, samples, 0, aligned=samples == plan.rows)
-        arrays = self._arrange(sequences, drawing, size)
+        arrays = self._arrange(plan, drawing, size)
         room = {name: len(array) for name, array in arrays.sections.items()}
         size = replace(size, merged=room["merged"])
         tables = StepTables(room, self._decoder.device)
         tables.upload(arrays.sections)
         partials = self._new_partials(arrays.partials)
-        states = wanted_states(sequences)
+        states = wanted_states(plan.shares)
         logits = self._forward(tables, size, partials, states=states)
         if drawing:
             self._sample(tables, logits, size)
@@ -245,7 +247,7 @@ class DeviceRunner:
         size = _speaking(len(drawing))
         graph = self._graph(size)
         if drawing != self._standing:
-            arrays = self._arrange(plan.sequences, drawing, size)
+            arrays = self._arrange(plan, drawing, size)
             assert self._tables.fits(arrays), "replies longer than max_length"
             self._tables.upload(arrays.sections)
             self._standing = drawing
@@ -273,7 +275,7 @@ class DeviceRunner:
     def _capture(self, size: StepSize) -> _Graph:
         """Record a step over the standing tables, which are emptied for it."""
         self._standing = []
-        self._tables.upload(self._arrange((), [], size).sections)
+        self._tables.upload(self._arrange(StepPlan(0, ()), [], size).sections)
 
         def step() -> torch.Tensor:
             logits = self._forward(self._tables, size, self._partials, self._side)
@@ -293,16 +295,13 @@ class DeviceRunner:
 
     # -- both --------------------------------------------------------------------------------------
 
-    def _arrange(
-        self, sequences: Sequence[SequenceStep], drawing: list[Request], size: StepSize
-    ) -> StepArrays:
-        return arrange(
-            sequences,
+    def _arrange(self, plan: StepPlan, drawing: Sequence[Request], size: StepSize) -> StepArrays:
+        return self._layout.arrange(
+            plan.shares,
+            plan.replies,
             fed_back=self._last_drawn,
             parameters=self._drawing.entries(drawing),
             size=size,
-            tiles=next(iter(self._attentions.values())).rows,
-            trash=self._trash,
         )
 
     def _forward(

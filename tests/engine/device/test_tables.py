@@ -1,5 +1,8 @@
 """What the host lays out is what the device finds, padding included."""
 
+import random
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,18 +13,22 @@ from engine.blocks import BlockPool
 from engine.decoding.detokenize import Pieces
 from engine.decoding.text import TextStream
 from engine.device.choose import choose_device
-from engine.device.layout import arrange
+from engine.device.layout import Layout
 from engine.device.tables import StepSize, StepTables
 from engine.errors import ModelError
+from engine.overlap import OverlapEngine
 from engine.params import SamplingParams
-from engine.plan import SequenceStep, request_step
+from engine.plan import SequenceStep, StepPlan, request_step
 from engine.request import Request
 from kernels.gpu.sampling import parameters
 from kernels.tree_work import TileRows
 from tests.engine.device.stage import BLOCK, Numbers
+from tests.engine.fakes import LetterTokenizer, small_config
+from tests.engine.test_overlap import LaunchingRunner, Ready
 
 ENTRY = parameters(temperature=0.5, top_p=0.9, min_p=0.1, top_k=7, seed=2**63 + 5)
 TRASH = 99
+TILES = TileRows(2, 4, 4)
 
 
 def request(number: int, prompt: list[int], outputs: list[int]) -> Request:
@@ -49,13 +56,12 @@ def lay_out(
     steps: list[SequenceStep], fed_back: dict[Request, int], rows: int, samples: int
 ) -> dict[str, np.ndarray]:
     owners = [step.owner for step in steps if isinstance(step.owner, Request)]
-    arrays = arrange(
+    arrays = Layout(TILES, TRASH).arrange(
         steps,
+        (),
         fed_back=fed_back,
         parameters=dict.fromkeys(owners, ENTRY),
         size=StepSize(rows, samples, merged=0, aligned=False),
-        tiles=TileRows(2, 4, 4),
-        trash=TRASH,
     )
     return dict(arrays.sections)
 
@@ -85,6 +91,56 @@ def test_a_speakers_tables_have_room_until_it_ends() -> None:
     assert found["small"][0, 5] == speaker.own_limit
     assert len(found["blocks"]) == 1 + len(speaker.blocks)
     assert found["ids"].tolist() == [8]
+
+
+class ComparingRunner(LaunchingRunner):
+    """Lays every step out twice: with what is remembered of replies, and all of it anew."""
+
+    def __init__(self, block_size: int, slots: int, most_rows: int) -> None:
+        super().__init__(block_size, slots, most_rows)
+        self.layout = Layout(TILES, TRASH)
+        self.compared = 0
+
+    def launch(self, plan: StepPlan) -> Ready:
+        named: dict[str, Any] = {
+            "fed_back": {request: number for number, request in enumerate(self.under_way)},
+            "parameters": {r: np.full_like(ENTRY, r.id) for r in plan.requests},
+            "size": StepSize(plan.rows + 3, plan.samples + 2, merged=7, aligned=False),
+        }
+        found = self.layout.arrange(plan.shares, plan.replies, **named)
+        wanted = Layout(TILES, TRASH).arrange(plan.sequences, (), **named)
+        assert found.partials == wanted.partials
+        for name, array in wanted.sections.items():
+            assert np.array_equal(found.sections[name], array), name
+            assert found.sections[name].dtype == np.int32
+        self.compared += len(plan.replies)
+        return super().launch(plan)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_replies_that_are_remembered_are_laid_out_as_if_they_were_new(seed: int) -> None:
+    """Whoever comes, ends, is parked, loses its blocks or is given others."""
+    chance = random.Random(seed)
+    config = small_config(max_waiting=100)
+    blocks = chance.choice((22, 30, 64))
+    runner = ComparingRunner(4, blocks * 4, config.max_num_batched_tokens)
+    engine = OverlapEngine(runner, LetterTokenizer(), BlockPool(blocks, 4), 200, config)
+    scene = engine.create_prefix(chance.choices(range(50), k=14))
+    nodes = [None, scene, engine.create_prefix([5, 6, 7], scene)]
+    requests: list[Request] = []
+    for _ in range(120):
+        if chance.random() < 0.4:
+            params = SamplingParams(max_tokens=chance.randint(1, 12), temperature=0)
+            own = chance.choices(range(50), k=chance.randint(1, 12))
+            priority = chance.choice((0, 1, 1, 2))
+            prefix = chance.choice(nodes)
+            requests.append(engine.submit(own, params, prefix=prefix, priority=priority))
+        if requests and chance.random() < 0.15:
+            engine.cancel(chance.choice(requests))
+        assert all(output.error is None for output in engine.step())
+    while engine.has_work:
+        engine.step()
+    assert runner.compared > 100
 
 
 def test_upload_puts_every_section_in_its_place(device: torch.device) -> None:

@@ -51,13 +51,13 @@ def plain(case: Case) -> torch.Tensor:
     """Each row alone over its whole context, in float64: the definition of attention."""
     out = torch.empty_like(case.q)
     group = case.q.shape[1] // case.keys.shape[0]
-    for share in case.shares:
+    for share, rows in zip(case.shares, case.rows(), strict=True):
         slots = [
             int(piece.blocks[token // BLOCK]) * BLOCK + token % BLOCK
             for piece in share.pieces
             for token in range(piece.length)
         ]
-        for row in range(share.first, share.first + share.count):
+        for row in rows:
             seen = torch.tensor(slots[: int(case.positions[row]) + 1])
             k = case.keys[:, seen].repeat_interleave(group, 0)
             v = case.values[:, seen].repeat_interleave(group, 0)
@@ -170,12 +170,8 @@ def test_a_row_does_not_depend_on_its_batch_mates(device: torch.device) -> None:
         chosen = chance.sample(range(len(case.shares)), size)
         part = case.pick(chosen)
         found = attend(part, attention)
-        for share, number in zip(part.shares, chosen, strict=True):
-            origin = case.shares[number].first
-            assert torch.equal(
-                found[share.first : share.first + share.count],
-                whole[origin : origin + share.count],
-            )
+        for rows, number in zip(part.rows(), chosen, strict=True):
+            assert torch.equal(found[list(rows)], whole[list(case.rows()[number])])
 
 
 def test_a_row_does_not_depend_on_how_much_is_read_at_once(device: torch.device) -> None:

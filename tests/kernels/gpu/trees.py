@@ -1,5 +1,6 @@
 """Random trees of scenes, personas and dialogues for attention tests."""
 
+import itertools
 import random
 from dataclasses import dataclass
 
@@ -26,13 +27,15 @@ class Case:
         q, keys, values = (tensor.to(device, dtype) for tensor in (self.q, self.keys, self.values))
         return Case(q, keys, values, self.positions.to(device), self.shares)
 
+    def rows(self) -> list[range]:
+        """Of each share."""
+        ends = list(itertools.accumulate((share.count for share in self.shares), initial=0))
+        return [range(*pair) for pair in itertools.pairwise(ends)]
+
     def pick(self, chosen: list[int]) -> "Case":
         """The batch of some of the shares alone."""
-        shares, rows = [], []
-        for number in chosen:
-            share = self.shares[number]
-            shares.append(Share(len(rows), share.count, share.pieces, share.speaking))
-            rows += range(share.first, share.first + share.count)
+        shares = [self.shares[number] for number in chosen]
+        rows = [row for number in chosen for row in self.rows()[number]]
         index = torch.tensor(rows, device=self.q.device)
         return Case(self.q[index], self.keys, self.values, self.positions[index], shares)
 
@@ -67,7 +70,7 @@ def build(
     """A batch of (pieces, tokens of the last piece before these rows, rows, speaking)."""
     made, positions = [], []
     for pieces, done, count, speaking in shares:
-        made.append(Share(len(positions), count, pieces, speaking))
+        made.append(Share(count, pieces, speaking))
         first = pieces[-1].start + done
         positions += range(first, first + count)
     generator = torch.Generator().manual_seed(seed)
