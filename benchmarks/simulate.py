@@ -1,143 +1,47 @@
-"""The real engine on a device that only passes the time: what scheduling does, within seconds.
+"""What scheduling does, within seconds: the engine under the game's workload on a simulated device.
 
-    python -m benchmarks.simulate                        # an H200 with an 8B shape, every workload
-    python -m benchmarks.simulate --device cpu --seeds 3
-    python -m benchmarks.simulate --only quests --trace  # every step
+    python -m benchmarks.simulate                                  # an H200 with an 8B shape
+    python -m benchmarks.simulate --device cpu --seeds 5           # two cores, the default model
+    python -m benchmarks.simulate --only house --seeds 1 --trace   # every step
+    python -m benchmarks.simulate --set step_target_ms=30          # another setting of the engine
 
-Steps cost what they were measured to cost (see results/h200.md and results/cpu.md): so much for a
-step, for each speaker and for each token read. Deterministic: nothing depends on the machine.
+The streams of `benchmarks.gpu --parts stream,quests` and the bursts and quest-givers of
+`benchmarks.cpu`. Median over the seeds, and in brackets the worst.
 """
 
 import argparse
 import json
+import random
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 
-from benchmarks.shapes import NoText
-from benchmarks.streams import arrivals, figures, play
-from engine.blocks import BlockPool
+from benchmarks.simulated import DEVICES, Device, SimulatedStage
+from benchmarks.streams import arrivals, figures, percentile, play
 from engine.config import EngineConfig
-from engine.decoding.sampling import Sampled
-from engine.loop import Engine
-from engine.overlap import OverlapEngine
-from engine.plan import StepPlan
-from engine.prefixes import Prefix
-from engine.request import Request
+from engine.params import SamplingParams
 from gameserver.bench.workload import PROFILES, Line, build
 
+Figures = dict[str, float]
+
+#: Quest-givers' lines, their length, and the longest that a player waits before the next.
+ASKED, SAID, MOST_PAUSE_S = 40, 4, 0.1
+
 
 @dataclass(frozen=True, slots=True)
-class Device:
-    """What a step costs, in milliseconds.
+class Stream:
+    """Lines that arrive over time, or at once if `rate` is 0; see `streams.arrivals`.
 
     Attributes:
-        base, speaker, token: a step, each speaker in it, each token read.
-        host: what the host does for each sequence of a step.
-        launch: what the host does to start a step that reads.
-        overlap: whether the host works while the device does.
-    """
-
-    base: float
-    speaker: float
-    token: float
-    host: float = 0.0
-    launch: float = 0.0
-    overlap: bool = False
-
-
-DEVICES = {
-    "h200": Device(5.0, 0.0224, 0.0235, host=0.008, launch=6.0, overlap=True),
-    "cpu": Device(5.0, 0.6, 0.38),
-}
-
-
-class SimulatedClock:
-    """Seconds that pass when told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def rest(self, until: float) -> None:
-        """See `streams.Clock`."""
-        self.now = max(self.now, until)
-
-
-@dataclass(frozen=True, slots=True)
-class Landing:
-    """A step under way that ends at `at` (seconds)."""
-
-    clock: SimulatedClock
-    at: float
-    drawn: list[Sampled]
-
-    def result(self) -> list[Sampled]:
-        """See `engine.overlap.Launched`."""
-        self.clock.rest(self.at)
-        return self.drawn
-
-
-class SimulatedRunner:
-    """Computes nothing, and takes as long for it as a device would."""
-
-    def __init__(self, device: Device, clock: SimulatedClock) -> None:
-        self._device, self._clock = device, clock
-        self.trace = False
-        self._free_at = 0.0
-
-    def run(self, plan: StepPlan) -> list[Sampled]:
-        """See `engine.runner.Runner.run`."""
-        return self.launch(plan).result()
-
-    def launch(self, plan: StepPlan) -> Landing:
-        """See `engine.overlap.Launcher.launch`."""
-        device, speakers = self._device, plan.speakers
-        read = plan.rows - speakers
-        self._clock.now += (
-            device.host * (len(plan.shares) + len(plan.replies)) + device.launch * (read > 0)
-        ) / 1000
-        took = device.base + device.speaker * speakers + device.token * read
-        begun = max(self._clock.now, self._free_at)
-        self._free_at = begun + took / 1000
-        if self.trace:
-            print(f"{1000 * begun:9.1f} +{took:6.1f} ms: {speakers:4} speak, {read:5} read")
-        drawn = [Sampled(7)] * plan.samples
-        return Landing(self._clock, self._free_at, drawn)
-
-    def needs_host(self, request: Request) -> bool:
-        """See `engine.overlap.Launcher.needs_host`."""
-        return False
-
-
-class Stage:
-    """An engine on a simulated device, and the handles of open scenes and personas."""
-
-    def __init__(self, device: Device, config: EngineConfig) -> None:
-        self.clock = SimulatedClock()
-        self.runner = SimulatedRunner(device, self.clock)
-        pool = BlockPool(60_000, config.block_size)
-        loop = OverlapEngine if device.overlap else Engine
-        self.engine = loop(self.runner, NoText(1 << 17), pool, 8192, config, self.clock)  # type: ignore[arg-type]
-
-    def persona(self, line: Line) -> Prefix:
-        """The handle of a line's scene and persona."""
-        scene = self.engine.create_prefix(line.scene)
-        return self.engine.create_prefix(line.persona, scene)
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """A stream of lines to an engine with `slots` slots; see `streams.arrivals`.
-
-    Attributes:
+        name: of the row.
+        profile: of the lines.
+        slots: of the engine.
+        quests: whether quest-givers' lines come to a full house.
+        classes: whether those lines have a class of their own.
         warm: whether scenes and personas were seen before.
-        equal: whether quests are lines as any other.
-        fresh: whether the engine has learnt nothing yet; otherwise the stream ran once before.
+        fresh: whether the engine has learnt nothing yet; otherwise such a stream ran before.
     """
 
     name: str
@@ -145,65 +49,141 @@ class Workload:
     slots: int
     rate: float = 0.0
     quests: bool = False
-    equal: bool = False
+    classes: bool = False
     warm: bool = False
     fresh: bool = False
 
-
-WORKLOADS = {
-    "h200": [
-        Workload("at once, cold", "gpu", 256),
-        Workload("at once, cold, nothing learnt", "gpu", 256, fresh=True),
-        Workload("at once, warm", "gpu", 256, warm=True),
-        *(
-            Workload(f"{rate}/s, {'warm' if warm else 'cold'}", "gpu", 256, rate=rate, warm=warm)
-            for rate in (50, 100, 150)
-            for warm in (False, True)
-        ),
-        Workload("quests to a full house", "gpu", 64, quests=True),
-        Workload("the same, equal", "gpu", 64, quests=True, equal=True),
-    ],
-    "cpu": [
-        Workload("at once, cold", "cpu", 16),
-        Workload("at once, cold, nothing learnt", "cpu", 16, fresh=True),
-        Workload("new lines", "cpu", 16, warm=True),
-    ],
-}
-
-
-def run(
-    device: Device, workload: Workload, config: EngineConfig, seed: int, trace: bool = False
-) -> dict[str, float]:
-    """Figures of one run of a workload, see `streams.figures`."""
-    config = msgspec.structs.replace(config, max_num_seqs=workload.slots)
-    stage = Stage(device, config)
-    out = PROFILES[workload.profile].out
-
-    def stream(seed: int) -> dict[str, float]:
-        lines = build(workload.profile, seed, 7 if workload.warm else None)
-        if workload.warm:
-            before = build(workload.profile, seed)
-            play(stage.engine, stage.persona, before, [0.0] * len(before), 1, stage.clock)
-        times = arrivals(lines, workload.rate, workload.quests, seed)
-        classes = not workload.equal
-        return figures(
-            play(stage.engine, stage.persona, lines, times, out, stage.clock, classes=classes)
+    def run(self, device: Device, config: EngineConfig, seed: int, trace: bool = False) -> Figures:
+        """See `streams.figures`."""
+        config = msgspec.structs.replace(
+            config, max_num_seqs=self.slots, reserved_slots=0, max_waiting=4096
         )
+        stage = SimulatedStage(device, config)
+        if not self.fresh:
+            self._play(stage, seed + 500)
+        stage.runner.trace = trace
+        return self._play(stage, seed)
 
-    if not workload.fresh:
-        stream(seed + 500)
-    stage.runner.trace = trace
-    return stream(seed)
+    def _play(self, stage: SimulatedStage, seed: int) -> Figures:
+        out, persona = PROFILES[self.profile].out, stage.persona
+        lines = build(self.profile, seed, 7 if self.warm else None)
+        if self.warm:
+            before = build(self.profile, seed)
+            at_once = [0.0] * len(before)
+            play(stage.engine, persona, before, at_once, 1, stage.clock, classes=False)
+        times = arrivals(lines, self.rate, self.quests, seed)
+        replies = play(stage.engine, persona, lines, times, out, stage.clock, classes=self.classes)
+        return figures(replies)
 
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Ordinary replies of `out` tokens in all slots they may take and as many waiting, each of
+    which is followed by another when it ends; meanwhile quest-givers are asked one by one.
+    """
+
+    name: str
+    profile: str
+    out: int
+
+    def run(self, device: Device, config: EngineConfig, seed: int, trace: bool = False) -> Figures:
+        """First tokens of quest-givers when nobody else speaks, and in the crowd."""
+        stage, chance = SimulatedStage(device, config), random.Random(seed)
+        lines = build(self.profile, seed)
+        play(stage.engine, stage.persona, lines, [0.0] * len(lines), 1, stage.clock)
+        idle = [self._ask(stage, lines, chance) for _ in range(ASKED)]
+        slots = stage.engine._scheduler.pace.max_num_seqs
+        for _ in range(2 * slots):
+            self._say(stage, self._line(lines, chance, quest=False), self.out, 1)
+        for _ in range(3 * slots):
+            self._step(stage, lines, chance)
+        stage.runner.trace = trace
+        busy = [self._ask(stage, lines, chance) for _ in range(ASKED)]
+        return {
+            "quest_ttft_p50": percentile(busy, 0.5),
+            "quest_ttft_p99": percentile(busy, 0.99),
+            "idle_ttft_p50": statistics.median(idle),
+            "ratio": percentile(busy, 0.99) / statistics.median(idle),
+        }
+
+    def _ask(self, stage: SimulatedStage, lines: Sequence[Line], chance: random.Random) -> float:
+        """Milliseconds that a quest-giver takes to begin, asked at any moment of a step."""
+        asked = stage.clock() + chance.uniform(0, MOST_PAUSE_S)
+        while stage.engine.has_work and stage.clock() < asked:
+            self._step(stage, lines, chance)
+        stage.clock.rest(asked)
+        mine = self._say(stage, self._line(lines, chance, quest=True), SAID, 0)
+        first = 0.0
+        while True:
+            for request, ended in self._step(stage, lines, chance):
+                if request == mine:
+                    first = first or stage.clock()
+                    if ended:
+                        return 1000 * (first - asked)
+
+    def _step(
+        self, stage: SimulatedStage, lines: Sequence[Line], chance: random.Random
+    ) -> list[tuple[int, bool]]:
+        """Compute a step; who said something, and whether it was the last."""
+        said = [(output.request_id, output.usage) for output in stage.engine.step()]
+        for _, usage in said:
+            if usage is not None and usage.completion_tokens == self.out:
+                self._say(stage, self._line(lines, chance, quest=False), self.out, 1)
+        return [(request, usage is not None) for request, usage in said]
+
+    @staticmethod
+    def _say(stage: SimulatedStage, line: Line, out: int, priority: int) -> int:
+        params = SamplingParams(max_tokens=out, temperature=0, ignore_eos=True)
+        prefix = stage.persona(line)
+        return stage.engine.submit(line.turn, params, prefix=prefix, priority=priority).id
+
+    @staticmethod
+    def _line(lines: Sequence[Line], chance: random.Random, *, quest: bool) -> Line:
+        line = chance.choice([line for line in lines if line.quest == quest])
+        turn = tuple(chance.randrange(100, 32000) for _ in line.turn)
+        return replace(line, turn=turn)
+
+
+def streams_on_a_gpu() -> Iterator[Stream]:
+    """Those of `benchmarks.gpu`, and some in which quest-givers are a class of their own."""
+    for fresh in (False, True):
+        name = "at once, cold" + (", nothing learnt" if fresh else "")
+        yield Stream(name, "gpu", 256, fresh=fresh)
+    yield Stream("at once, cold, quests first", "gpu", 256, classes=True)
+    yield Stream("at once, new lines", "gpu", 256, warm=True)
+    for rate in (50, 100, 150):
+        yield Stream(f"{rate}/s, cold", "gpu", 256, rate=rate)
+        yield Stream(f"{rate}/s, new lines", "gpu", 256, rate=rate, warm=True)
+    yield Stream("100/s, cold, quests first", "gpu", 256, rate=100, classes=True)
+    yield Stream("quests to a full house", "gpu", 64, quests=True, classes=True)
+    yield Stream("quests to a full house, equal", "gpu", 64, quests=True)
+
+
+WORKLOADS: dict[str, Sequence[Stream | Crowd]] = {
+    "h200": tuple(streams_on_a_gpu()),
+    "cpu": (
+        Stream("at once, cold", "cpu", 16),
+        Stream("at once, cold, nothing learnt", "cpu", 16, fresh=True),
+        Stream("at once, new lines", "cpu", 16, warm=True),
+        Crowd("replies fill all slots", "cpu", 600),
+        Crowd("replies come and go", "cpu", 48),
+    ),
+}
 
 COLUMNS = (
     "tok_s", "ttft_p50", "ttft_p99", "quest_ttft_p50", "quest_ttft_p99", "other_ttft_p99",
-    "gap_p50", "gap_p99", "gap_max",
+    "gap_p50", "gap_p99", "gap_max", "ratio",
 )  # fmt: skip
 
 
+def settings(device: str, **changes: object) -> EngineConfig:
+    """Of an engine on this device, at its own pace but for these changes."""
+    kind = "cpu" if device == "cpu" else "cuda"
+    return EngineConfig(device=kind, **changes)  # type: ignore[arg-type]
+
+
 def main() -> None:
-    """Print a table: medians over the seeds, and what the worst of them had."""
+    """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", choices=DEVICES, default="h200")
     parser.add_argument("--only", default="", help="workloads whose name contains this")
@@ -211,19 +191,22 @@ def main() -> None:
     parser.add_argument("--trace", action="store_true", help="print every step")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="of the engine")
     a = parser.parse_args()
-    settings = {k: json.loads(v) for k, v in (item.split("=") for item in a.set)}
-    config = EngineConfig(**{"reserved_slots": 0, "max_waiting": 4096, **settings})
-    print(f"{'':32}", *(f"{name.replace('ttft', '').strip('_'):>14}" for name in COLUMNS))
+    changes = {name: json.loads(value) for name, value in (x.split("=") for x in a.set)}
+    config = settings(a.device, **changes)
+    print(f"{'ms':30}", *(f"{name:>14}" for name in COLUMNS))
     for workload in WORKLOADS[a.device]:
-        if a.only not in workload.name:
-            continue
-        runs = [run(DEVICES[a.device], workload, config, s, a.trace) for s in range(a.seeds)]
-        print(f"{workload.name:32}", *(cell([r[name] for r in runs]) for name in COLUMNS))
+        if a.only in workload.name:
+            device = DEVICES[a.device]
+            runs = [workload.run(device, config, seed, a.trace) for seed in range(a.seeds)]
+            print(f"{workload.name:30}", *(_cell(runs, name) for name in COLUMNS), flush=True)
 
 
-def cell(values: Sequence[float]) -> str:
-    """The median, and the largest."""
-    return f"{statistics.median(values):7.5g} {max(values):6.4g}".rjust(14)
+def _cell(runs: Sequence[Figures], name: str) -> str:
+    values = [run[name] for run in runs if name in run]
+    if not values:
+        return " " * 14
+    worst = min(values) if name == "tok_s" else max(values)
+    return f"{statistics.median(values):.4g} ({worst:.4g})".rjust(14)
 
 
 if __name__ == "__main__":
