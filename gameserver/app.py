@@ -36,6 +36,7 @@ from gameserver.readiness import Readiness, Step
 from gameserver.reload import Reloader
 from gameserver.settings import Settings
 from npc.cast import Cast
+from npc.safety.wary import wary
 
 SCRIPT = "script:"
 #: What loading a model reports, in words for people.
@@ -134,7 +135,8 @@ class Application:
         if self._profile is not None:
             self.engine.attach(self._profile)
         await self.engine.start()
-        self.cast = Cast(self.engine, settings.replies, settings.warm_npcs)
+        wariness = (wary,) if settings.safety.note_steering else ()
+        self.cast = Cast(self.engine, settings.replies, settings.warm_npcs, wariness)
         await self.cast.open_all(self._packs, self.readiness.advance)
         self.game = GameServer(self.cast, self._for_the_game(), inspect=self._inspect)
         await self.game.start()

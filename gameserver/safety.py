@@ -1,14 +1,17 @@
-"""What this server does about words: rules for what NPCs say."""
+"""What this server does about words: those of players and those of NPCs."""
 
 import zlib
 from pathlib import Path
+from typing import Any
 
 from gameserver.tally import Tally
 from npc.persona import Persona
 from npc.safety.character import in_character, leaks_of
 from npc.safety.filter import Passed, SpeechFilter
+from npc.safety.redaction import Redactor
 from npc.safety.rules import NO_RULES, RuleSet, load_rules
 from npc.safety.settings import SafetySettings
+from npc.safety.steering import inspect
 
 
 class Safety:
@@ -28,6 +31,7 @@ class Safety:
         """
         self._settings = settings
         self._tally = tally
+        self._redactor = Redactor(settings.redaction)
         self._rules = NO_RULES
         chosen = settings.in_character
         self._in_character = not scripted if chosen is None else chosen
@@ -46,6 +50,40 @@ class Safety:
         """
         if self._settings.filter_file is not None:
             self._rules = load_rules(Path(self._settings.filter_file))
+
+    def redact(self, text: str, scene: str = "") -> str:
+        """A player's words as they may be stored, shown and told to a model.
+
+        Args:
+            scene: id of the pack they were said in, which may let all words pass.
+        """
+        if scene in self._settings.redaction.scenes_without:
+            return text
+        redacted = self._redactor.redact(text)
+        for kind, count in redacted.counts.items():
+            self._tally.count(f"redacted_{kind}", count)
+        return redacted.text
+
+    def redact_data(self, data: Any, scene: str) -> Any:
+        """The same for all texts in the data of a message, keys included."""
+        match data:
+            case str():
+                return self.redact(data, scene)
+            case list():
+                return [self.redact_data(item, scene) for item in data]
+            case dict():
+                return {
+                    self.redact(key, scene): self.redact_data(item, scene)
+                    for key, item in data.items()
+                }
+        return data
+
+    def note_steering(self, text: str) -> None:
+        """Count what a line tries to do with the model."""
+        steering = inspect(text)
+        if steering.meant_for_model:
+            for kind in steering.kinds:
+                self._tally.count(f"steering_{kind}")
 
     def listen(self, persona: Persona, said: str = "") -> "Listener":
         """What a reply of an NPC passes through; `said` is its beginning, shown already."""
