@@ -95,7 +95,7 @@ def waits_table(results: Results, prefixes: tuple[str, ...], figures: tuple[str,
 
 
 def levers_table(results: Results) -> str:
-    """Each lever switched off: speeds, and the cost beside the one that was predicted."""
+    """Each lever switched off (or added): speeds, and what it brings beside what was predicted."""
     rows: list[list[object]] = []
     shown = (
         *(("gpu", m, "tok_s") for m in ("cold", "warm", "lines")),
@@ -105,24 +105,23 @@ def levers_table(results: Results) -> str:
     rows.append(["everything", *whole, "", ""])
     for lever in LEVERS:
         cells = [results.figure(lever.column, *where) or "–" for where in shown]
-        cost = measured_cost(results, lever)
+        gain = measured_gain(results, lever)
         predicted = f"{number(lever.least)}–{number(lever.most)} {lever.unit}"
         if lever.least == lever.most:
             predicted = f"{number(lever.least)} {lever.unit}"
-        measured = "not measured" if cost is None else f"{number(cost)} {lever.unit}"
+        measured = "not measured" if gain is None else f"{number(gain)} {lever.unit}"
         rows.append([f"`{lever.column}`: {lever.meaning}", *cells, predicted, measured])
     head = ["", "cold, tok/s", "warm, tok/s", "new lines, tok/s", "step at 256, ms"]
-    return table([*head, "predicted cost", "measured cost"], rows)
+    return table([*head, "predicted gain", "measured gain"], rows)
 
 
-def measured_cost(results: Results, lever: Lever) -> float | None:
-    """How much more it takes without a lever."""
-    found = [
-        results.figure(column, "gpu", lever.measure, lever.figure)
-        for column in (lever.column, OURS)
-    ]
-    without, whole = found
-    return None if without is None or whole is None else without.median - whole.median
+def measured_gain(results: Results, lever: Lever) -> float | None:
+    """How much less it takes with a lever than without."""
+    there = results.figure(lever.column, "gpu", lever.measure, lever.figure)
+    usual = results.figure(OURS, "gpu", lever.measure, lever.figure)
+    if there is None or usual is None:
+        return None
+    return (usual.median - there.median) * (1 if lever.added else -1)
 
 
 def seeds_table(samples: Iterable[Sample]) -> str:
@@ -196,11 +195,11 @@ def _pairs(results: Results, title: str, measure: str, figure: str) -> dict[str,
 def _levers_bars(results: Results) -> dict[str, dict[str, float]]:
     groups = {}
     for lever in LEVERS:
-        cost = measured_cost(results, lever)
-        if cost is not None:
+        gain = measured_gain(results, lever)
+        if gain is not None:
             middle = (lever.least + lever.most) / 2
-            title = f"{lever.column.removeprefix('Troupe, ')}: {lever.unit} more"
-            groups[title] = {"predicted": middle, "measured": max(cost, 0.0)}
+            title = f"{lever.column.removeprefix('Troupe, ')}: gain, {lever.unit}"
+            groups[title] = {"predicted": middle, "measured": max(gain, 0.0)}
     return groups
 
 

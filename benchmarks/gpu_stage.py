@@ -6,9 +6,10 @@ import gc
 import itertools
 import os
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
@@ -39,6 +40,7 @@ SWITCHES = {
     "graphs": "every kernel of every step is launched by itself",
     "overlap": "no step is under way while the host works",
     "sharing": "each player's request computes scene and persona",
+    "early": "a kernel starts after the one before has ended",
 }
 
 
@@ -84,21 +86,29 @@ class Setting:
 
 @contextmanager
 def switched_off(setting: Setting) -> Iterator[None]:
-    """Lets a setting without tree attention take effect: pieces that requests have in common are
-    the same blocks still, but the work lists say nothing of it.
-    """
-    if "tree" not in setting.off:
+    """Lets what is off in the kernels take effect: "tree" and "early"."""
+    with ExitStack() as patches:
+        if "tree" in setting.off:
+            patches.enter_context(mock.patch.object(layout, "plan_work", _plan_apart))
+        if "early" in setting.off:
+            for name, module in list(sys.modules.items()):
+                if name.startswith("kernels.gpu.") and hasattr(module, "starts_early"):
+                    patches.enter_context(mock.patch.object(module, "starts_early", _never))
         yield
-        return
 
-    def apart(shares: Sequence[Share], most: TileRows) -> Work:
-        return plan_work([alone(share) for share in shares], most)
 
-    def alone(share: Share) -> Share:
-        return replace(share, pieces=tuple(replace(piece, key=-1) for piece in share.pieces))
+def _plan_apart(shares: Sequence[Share], most: TileRows) -> Work:
+    """Work lists that say nothing of what requests have in common, though it is the same blocks."""
+    return plan_work([_alone(share) for share in shares], most)
 
-    with mock.patch.object(layout, "plan_work", apart):
-        yield
+
+def _alone(share: Share) -> Share:
+    pieces = [replace(piece, key=-1) for piece in share.pieces]
+    return Share(share.count, pieces, share.speaking)
+
+
+def _never(where: torch.device) -> bool:
+    return False
 
 
 def device() -> torch.device:

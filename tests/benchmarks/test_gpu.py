@@ -8,6 +8,7 @@ from subprocess import CompletedProcess
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 import tests.triton_mode  # noqa: F401 - before Triton itself
 
@@ -20,6 +21,7 @@ from benchmarks.rounds import CACHES, Recorder, distinct_tokens
 from benchmarks.shapes import SHAPES
 from engine.models.config import ModelConfig, rope_frequencies
 from gameserver.bench.workload import PROFILES, Profile, build
+from kernels.gpu import layers, tree_attention
 from kernels.tree_work import Share, TileRows, Work, plan_work
 
 SHAPE = ModelConfig(
@@ -162,6 +164,15 @@ def test_what_is_switched_off_changes_no_token(monkeypatch: pytest.MonkeyPatch) 
     assert tokens("tree") == usual
     assert keys == {-1}
     assert all(tokens(off) == usual for off in ("overlap", "sharing"))
+
+
+def test_kernels_that_may_start_early_do_not_where_that_is_off() -> None:
+    before = layers.starts_early
+    with switched_off(Setting(off=frozenset(["early"]))):
+        assert not any(
+            module.starts_early(torch.device("cuda")) for module in (layers, tree_attention)
+        )
+    assert layers.starts_early is tree_attention.starts_early is before
 
 
 def test_parts_of_other_engines_run_in_processes_of_their_own_and_whatever_fails_is_named(

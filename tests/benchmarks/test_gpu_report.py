@@ -65,11 +65,16 @@ def test_what_was_not_measured_is_said_so() -> None:
     assert verdict("256 scenes of one: cold, tok/s", alone) == "not measured"
 
 
-def test_levers_cost_what_is_missing_without_them() -> None:
-    samples = [*steps("Troupe", 10.0), *steps("Troupe, no tree", 17.25)]
+def test_levers_bring_what_is_missing_without_them() -> None:
+    samples = [
+        *steps("Troupe", 10.0),
+        *steps("Troupe, no tree", 17.25),
+        *steps("Troupe, fp8", 8.0),
+    ]
     found = sections(samples, "x")
     cells = row(found["levers"], f"`Troupe, no tree`: {LEVERS[0].meaning}")
     assert cells[-2:] == ["6.5–8.5 ms a step", "7.25 ms a step"]
+    assert row(found["levers"], "`Troupe, fp8`: weights in 8 bits")[-1] == "2 ms a step"
     graphs = row(found["levers"], f"`Troupe, no graphs`: {LEVERS[1].meaning}")
     assert graphs[-1] == "not measured"
 
