@@ -19,13 +19,15 @@ from kernels.gpu.early import fetch, let_start, starts_early, take_turn
 
 #: Rows up to which these kernels are faster than the library's.
 MOST_ROWS = 64
+#: Up to so many rows, smaller tiles of rows leave more room for weights under way.
+_FEW_ROWS = 16
 #: Inputs of each output whose weights are fetched ahead.
 _AHEAD = 512
 #: Inputs of a part at least; with fewer, starting and adding up take longer than reading.
 _LEAST_INPUTS = 256
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])  # compiled once for all numbers of rows
 def _product(
     x,
     weight,
@@ -180,7 +182,7 @@ def _launch(
         outputs,
         inputs,
         stretch,
-        max(16, triton.next_power_of_2(rows)),
+        _FEW_ROWS if rows <= _FEW_ROWS else MOST_ROWS,
         cut.outputs,
         cut.inputs,
         cut.stages,
@@ -202,7 +204,7 @@ def _cut(rows: int, outputs: int, inputs: int, *, in_parts: bool, device: torch.
         else 1
     )
     enough = 0.9 * processors
-    few = rows <= 16
+    few = rows <= _FEW_ROWS
     tile, parts = (128 if few else 64), 1
     most = max(inputs // _LEAST_INPUTS, 1) if in_parts else 1
     while parts < most and triton.cdiv(outputs, tile) * parts < enough:

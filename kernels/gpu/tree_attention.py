@@ -18,6 +18,8 @@ from kernels.gpu.early import starts_early
 from kernels.gpu.tree_kernels import attend, merge, read
 from kernels.tree_work import TileRows
 
+#: Up to so many rows, leaving and joining the side stream takes longer than it spares.
+_ALONE = 64
 #: Partials of a row that are merged at once, and heads of it that one program takes.
 _MERGED, _MERGED_HEADS = 4, 8
 
@@ -154,7 +156,8 @@ class TreeAttention:
         items = partial(self._items, q, keys, values, tables, partials, weights)
         if len(tables.reading):
             self._read(q, keys, values, tables, out)
-        many = len(q) > self.rows.small  # with fewer rows there can be no large item
+        many = len(q) > 2 * self.rows.small  # with fewer rows there can be no large item
+        side = side if len(q) > _ALONE else None
         if many and side is not None:
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
@@ -276,7 +279,7 @@ def _tiles(padded: int, wide: bool) -> Tiles:
         many = Tile(64, tokens, 4, 1, 2)
         return Tiles(Tile(16, tokens, 4, 1, 4), many, many)
     if padded <= 128:
-        return Tiles(Tile(16, 64, 4, 2, 4), Tile(64, 64, 4, 2, 2), Tile(128, 64, 8, 3, 1))
+        return Tiles(Tile(16, 64, 4, 2, 4), Tile(128, 64, 8, 3, 1), Tile(128, 64, 8, 3, 1))
     many = Tile(64, 32, 4, 2, 1)
     return Tiles(Tile(16, 32, 4, 3, 3), many, many)
 
