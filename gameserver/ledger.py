@@ -84,7 +84,7 @@ class Ledger:
         self.book = book
         self._checkpoint_s = checkpoint_ms / 1000
         self._written_at: dict[str, float] = {}  # words of a turn, by its id
-        self._feelings: dict[str, bytes] = {}
+        self._feelings: dict[str, int] = {}  # the revision that was written last
         self._story = b""
         self._order = time.time_ns()  # above all that earlier owners gave
 
@@ -158,10 +158,9 @@ class Ledger:
 
     def feel(self, npc: str, feelings: Feelings) -> None:
         """What it feels by now."""
-        felt = msgspec.msgpack.encode(feelings.snapshot(), order="deterministic")
-        if self._feelings.get(npc) != felt:
-            self._feelings[npc] = felt
-            self.book.put(f"feelings/{npc}/", felt)
+        if self._feelings.get(npc, 0) != feelings.revision:
+            self._feelings[npc] = feelings.revision
+            self.book.put(f"feelings/{npc}/", msgspec.msgpack.encode(feelings.snapshot()))
 
     def felt(self, npc: str) -> Any:
         """What it felt when the scene was claimed; None if nothing is known. Once."""

@@ -63,6 +63,7 @@ class Feelings(NoteSource):
         relations: what it thinks of whom.
         seen: the same, moved only by what happened before everybody.
         tokens: most of its notes in one turn.
+        revision: grows with every change that a snapshot would tell.
         states: how things are for a player, whoever runs the scene knows; without it a secret that
             asks for more than feelings is not told to a circle.
     """
@@ -79,6 +80,7 @@ class Feelings(NoteSource):
         self._words: list[tuple[Trigger, Reaction]] = []
         self._happened: dict[str, None] = {}
         self._moved: set[str] = set()
+        self.revision = 0
         self._latest = ""  # the line that was heard last
         self.states: StateOf | None = None
 
@@ -140,6 +142,7 @@ class Feelings(NoteSource):
         Args:
             private: the turn was a whisper.
         """
+        self.revision += 1
         settings = self._settings
         shift = Shift(*(settings.judge_step * getattr(verdict.shift, axis) for axis in AXES))
         if self.relations.judge(player, shift, settings.judge_per_day, now):
@@ -164,6 +167,7 @@ class Feelings(NoteSource):
 
     def forget(self, player: str) -> None:
         """A player becomes a stranger again."""
+        self.revision += 1
         self.relations.forget(player)
         self.seen.forget(player)
         self._moved.discard(player)
@@ -192,6 +196,7 @@ class Feelings(NoteSource):
         self.relations.restore(snapshot.players)
         self.seen.restore(snapshot.seen)
         self._happened = dict.fromkeys(snapshot.happened)
+        self.revision += 1
 
     def _words_in(self, line: Line) -> list[Reaction]:
         """Reactions to the words of a line, if a player says it to this NPC. Those of a line that
@@ -204,6 +209,9 @@ class Feelings(NoteSource):
         return [reaction for trigger, reaction in self._words if trigger.fires(said, world)]
 
     def _react(self, fired: list[Reaction], player: str | None, now: int, *, private: bool) -> None:
+        if not fired:
+            return
+        self.revision += 1
         if player is not None:
             if self.relations.react(player, self.relations.open(player, fired, now), now):
                 self._moved.add(player)

@@ -208,7 +208,7 @@ class Relations:
     def restore(self, kept: Mapping[str, Kept]) -> None:
         """Go on from a snapshot, in place of what is known now."""
         self._known.clear()
-        for player, was in kept.items():
+        for player, was in list(kept.items())[-self._most :]:
             moved = Relation().moved(Shift(was.trust, was.affection, was.fear))
             known = self._known[player] = _Acquaintance(moved)
             known.caused = dict.fromkeys(was.caused)

@@ -124,6 +124,8 @@ def export_card(folder: Path, npc: str, suffix: str, picture: bytes | None = Non
         picture = drawn.read_bytes()
     left_out = unsaid(persona.lore)
     left_out["factions"] += bool(persona.factions)
+    for what in ("actions", "reactions", "secrets"):
+        left_out[what] += len(getattr(persona, what))
     return Exported(write_card(data, version, suffix, picture), +left_out)
 
 
@@ -186,9 +188,12 @@ def _put(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _document(persona: Persona) -> dict[str, Any]:
-    """The fields of an NPC file."""
-    whole = {name: value for name, value in asdict(persona).items() if value}
+    """The fields of an NPC file: those of which a card says something."""
+    blank = asdict(Persona("", "", "", "", ""))
+    whole = {name: value for name, value in asdict(persona).items() if value != blank[name]}
     whole.pop("knows", None)
+    if persona.examples:
+        whole["examples"] = [{"player": e.player, "npc": e.npc} for e in persona.examples]
     if persona.lore:
         whole["lore"] = [_entry(entry, entry.id) for entry in persona.lore]
     return whole

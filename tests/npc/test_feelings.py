@@ -133,8 +133,10 @@ def test_a_snapshot_brings_back_everything_and_a_broken_one_changes_nothing() ->
     first.heard(line("You rat!"), frozenset())
     first.heard(line("You rat!", "bob", audience=frozenset({"bob"})), frozenset())
     first.happened(Happening("event", "thunder"), None, 5)
+    before = second.revision
     second.restore(first.snapshot())
     assert second.snapshot() == first.snapshot()
+    assert second.revision > before
     for broken in ({"levels": {"angry": "much"}}, {"players": {"anna": {"trust": "yes"}}}):
         with pytest.raises(ValueError, match="Expected"):
             second.restore(broken)
@@ -172,6 +174,21 @@ def test_what_others_whisper_or_see_alone_changes_no_feeling_that_anna_can_notic
         if hers_too:
             assert full.submitted[-1].text == hers.submitted[-1].text
         assert with_all.feelings.mood.at(now) == with_hers.feelings.mood.at(now)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(steps(), min_size=1, max_size=20))
+def test_whoever_keeps_snapshots_sees_by_the_revision_whether_there_is_news(
+    script: list[Step],
+) -> None:
+    felt, now = feelings(replace(KEEPER, reactions=(*KEEPER.reactions, *TOUCHY.reactions))), 0
+    for number, step in enumerate(script):
+        revision, before = felt.revision, felt.snapshot()
+        now += step.days * DAY
+        what = Happening("event", step.event or "nothing", {"item": "locket"})
+        felt.happened(what, step.who, now, private=step.private)
+        felt.heard(line("elm" if step.password else "?", step.who, id=str(number)), frozenset())
+        assert (felt.snapshot() == before) or felt.revision != revision
 
 
 def test_feelings_cost_no_cache_before_the_newest_line() -> None:

@@ -266,9 +266,13 @@ def test_long_texts_are_cut_where_a_sentence_ends_and_it_is_said() -> None:
 
 def test_what_a_card_or_world_info_has_no_place_for_is_said(tmp_path: Path) -> None:
     lore = "lore: [{id: a, text: b, keys: [c], scope: npc, who: [mira], when: {world: {d: e}}}]\n"
-    pack = write_pack(tmp_path / "inn", SCENE + lore, harn=HARN + "factions: [watch]\n")
+    ours = "factions: [watch]\nreactions: [{id: a, event: b}]\n"
+    ours += "secrets: [{id: c, text: hidden, after: [a]}]\n"
+    pack = write_pack(tmp_path / "inn", SCENE + lore, harn=HARN + ours)
     assert export_world(pack).left_out == {
         "conditions of lore entries": 1,
         "scopes of lore entries": 1,
     }
-    assert export_card(pack, "harn", ".json").left_out == {"factions": 1}
+    done = export_card(pack, "harn", ".json")
+    assert done.left_out == {"factions": 1, "reactions": 1, "secrets": 1}
+    assert b"hidden" not in done.content
