@@ -1,7 +1,7 @@
 """A quest as a drawing: as SVG for a page, and as text for programs that draw.
 
-The drawing is laid out in rows: a stage stands one row below the nearest stage that leads to it.
-Ways back and ways within a row are arcs at the right.
+The drawing is laid out in rows: a stage stands below all that lead to it. Ways that skip
+rows, and ways back, go around at the right.
 """
 
 from collections.abc import Iterator
@@ -11,11 +11,12 @@ from npc.quests.quest import Quest, Stage, Step
 from scenes.conditions import in_words, one_of
 
 _WIDTH, _HEIGHT, _ACROSS, _DOWN, _MARGIN = 210, 52, 40, 76, 24
-_ARC = 90
-_LETTERS, _JOURNAL = 30, 34
+_ARC = 200
+_LETTERS, _JOURNAL, _REASON = 30, 34, 40
 _STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#24292f}"
-    ".id{font-weight:600}.way{font-size:11px;fill:#57606a}"
+    ".id{font-weight:600}.way,.why{font-size:11px;fill:#57606a}"
+    ".why{paint-order:stroke;stroke:#fff;stroke-width:4px}"
     "rect{fill:#f6f8fa;stroke:#57606a;rx:8px}rect.end{fill:#dafbe1;stroke:#1a7f37}"
     "rect.now{stroke:#0969da;stroke-width:3px}"
     "path{fill:none;stroke:#57606a}path.time{stroke-dasharray:4 3}"
@@ -49,7 +50,13 @@ def graph_svg(quest: Quest, now: str = "") -> str:
     for stage in quest.stages.values():
         ways = list(_ways(stage))
         for number, (target, label, timed) in enumerate(ways):
-            parts.append(_edge(places[stage.id], places[target], label, timed, number, len(ways)))
+            start, end = places[stage.id], places[target]
+            if end[1] - start[1] == _HEIGHT + _DOWN:
+                path, words = _down(start, end, label, number, len(ways))
+            else:
+                path, words = _around(start, end, label, number, width - _ARC - _MARGIN)
+            kind = "time" if timed else ""
+            parts.append(f'<path class="{kind}" d="{path}" marker-end="url(#tip)"/>{words}')
     parts += [_box(stage, *places[stage.id], now) for stage in quest.stages.values()]
     return "".join([*parts, "</svg>"])
 
@@ -82,16 +89,27 @@ def dot(quest: Quest) -> str:
 
 
 def _rows(quest: Quest) -> list[list[str]]:
-    """Ids of the stages by their distance from the first one."""
-    rows, found = [[quest.start]], {quest.start}
-    while True:
-        row: dict[str, None] = {}
-        for stage in rows[-1]:
-            row.update((to, None) for to in quest.stages[stage].leads_to() if to not in found)
-        if not row:
-            return rows
-        found.update(row)
-        rows.append(list(row))
+    """Ids of the stages by the longest way from the first one, ways back left out."""
+    done: list[str] = []  # each before all from which it is reached
+    onward: dict[str, list[str]] = {}
+
+    def visit(stage: str, path: frozenset[str]) -> None:
+        path |= {stage}
+        onward[stage] = [to for to in quest.stages[stage].leads_to() if to not in path]
+        for to in onward[stage]:
+            if to not in onward:
+                visit(to, path)
+        done.append(stage)
+
+    visit(quest.start, frozenset())
+    depth = dict.fromkeys(onward, 0)
+    for stage in reversed(done):
+        for to in onward[stage]:
+            depth[to] = max(depth[to], depth[stage] + 1)
+    rows: list[list[str]] = [[] for _ in range(max(depth.values()) + 1)]
+    for stage in quest.stages:
+        rows[depth[stage]].append(stage)
+    return rows
 
 
 def _left(at: int, count: int, widest: int) -> int:
@@ -132,28 +150,28 @@ def _box(stage: Stage, x: int, y: int, now: str) -> str:
     )
 
 
-def _edge(
-    start: tuple[int, int], end: tuple[int, int], label: str, timed: bool, number: int, of: int
-) -> str:
-    kind = "time" if timed else ""
+def _down(
+    start: tuple[int, int], end: tuple[int, int], label: str, number: int, of: int
+) -> tuple[str, str]:
+    """The path and the label of a way to the next row."""
     # Ways leave a box side by side, so that two to one stage can be told apart.
-    x1 = start[0] + _WIDTH * (number + 1) // (of + 1)
-    x2 = end[0] + _WIDTH // 2
-    if end[1] > start[1]:
-        y1, y2 = start[1] + _HEIGHT, end[1]
-        bend = (y2 - y1) // 2
-        path = f"M{x1} {y1}C{x1} {y1 + bend} {x2} {y2 - bend} {x2} {y2}"
-        # Higher for one, lower for the next: labels of neighbours would cover each other.
-        x, y = (x1 + x2) // 2, y1 + 22 + 16 * (number % 3)
-    else:
-        x1, y1 = start[0] + _WIDTH, start[1] + _HEIGHT // 2
-        x2, y2 = end[0] + _WIDTH, end[1] + _HEIGHT // 2
-        out = max(x1, x2) + _ARC * 2 // 3
-        path = f"M{x1} {y1}C{out} {y1} {out} {y2} {x2} {y2}"
-        x, y = max(x1, x2) + _ARC // 3, (y1 + y2) // 2
-    return f'<path class="{kind}" d="{path}" marker-end="url(#tip)"/>' + _text(
-        "way", x, y, label, 40
-    )
+    x1, y1 = start[0] + _WIDTH * (number + 1) // (of + 1), start[1] + _HEIGHT
+    x2, y2 = end[0] + _WIDTH // 2, end[1]
+    bend = _DOWN // 2
+    path = f"M{x1} {y1}C{x1} {y1 + bend} {x2} {y2 - bend} {x2} {y2}"
+    # Higher for one, lower for the next: labels of neighbours would cover each other.
+    return path, _text("why", (x1 + x2) // 2, y1 + 22 + 16 * (number % 3), label, _REASON)
+
+
+def _around(
+    start: tuple[int, int], end: tuple[int, int], label: str, number: int, right: int
+) -> tuple[str, str]:
+    """The path and the label of any other way, which goes around all boxes at their right."""
+    x1, y1 = start[0] + _WIDTH, start[1] + _HEIGHT // 3
+    x2, y2 = end[0] + _WIDTH, end[1] + _HEIGHT * 2 // 3
+    out = right + 24 + 28 * (number % 4)
+    path = f"M{x1} {y1}C{out} {y1} {out} {y1} {out} {(y1 + y2) // 2}S{out} {y2} {x2} {y2}"
+    return path, _text("why", out, (y1 + y2) // 2 + 16 * (number % 4), label, _REASON)
 
 
 def _text(kind: str, x: int, y: int, text: str, most: int) -> str:
