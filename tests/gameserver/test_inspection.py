@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest_asyncio
 
 from gameserver.game import GameServer
-from gameserver.inspection import Sheet
+from gameserver.sheet import Sheet
 from tests.gameserver.player import Player
 from tests.gameserver.stage import SCENE, serving
 from tests.gameserver.test_feelings import REACTIONS
