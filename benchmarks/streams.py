@@ -122,6 +122,8 @@ def figures(replies: Sequence[Reply]) -> dict[str, float]:
     end = max(reply.tokens[-1] for reply in replies)
     found = {"tok_s": sum(len(reply.tokens) for reply in replies) / end}
     for name, values in firsts.items():
+        if not values:  # there are workloads in which everybody gives quests
+            continue
         found[f"{name}ttft_p50"] = percentile(values, 0.5)
         found[f"{name}ttft_p99"] = percentile(values, 0.99)
     found["gap_p50"], found["gap_p99"] = percentile(gaps, 0.5), percentile(gaps, 0.99)

@@ -156,6 +156,16 @@ def test_each_engine_has_a_run_of_its_own(
     assert "need 2 engines" in capsys.readouterr().err
 
 
+def test_figures_of_a_stream_know_classes_that_are_there() -> None:
+    early, late = streams.Reply(True, 0.0, [0.01, 0.02]), streams.Reply(False, 0.5, [0.9, 1.0])
+    found = streams.figures([early, late])
+    assert (found["quest_ttft_p99"], found["ttft_p99"], found["gap_max"]) == pytest.approx(
+        (10, 400, 100)
+    )
+    assert found["tok_s"] == 4
+    assert "other_ttft_p50" not in streams.figures([early])
+
+
 def test_rounds_share_nothing_but_what_they_should() -> None:
     found = list(rounds("tiny", 3, 2))
     assert [one.number for one in found] == [0, 1, 2]
