@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from playwright.async_api import Page, Route, WebSocketRoute, expect
 
+from gameserver.app import Application
 from tests.browser.conftest import PATIENCE_MS, REPLY, Visit
+from tests.gameserver.player import Player
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="package")]
 expect.set_options(timeout=PATIENCE_MS)
@@ -182,3 +184,16 @@ async def test_nothing_is_out_of_reach_on_any_screen(visit: Visit, width: int, h
     for index in range(await page.locator(".person").count()):
         await page.locator(".person").nth(index).click()
         await expect(page.locator(".person").nth(index)).to_have_attribute("aria-checked", "true")
+
+
+async def test_what_npcs_do_and_where_quests_are_is_shown(visit: Visit, node: Application) -> None:
+    page = await visit("Ada", query="?instance=quest")
+    assert node.game is not None
+    bob = await Player.enter(node.game, "bob", scene="gilded_griffin", instance="quest")
+    await bob.ask("world.event", {"name": "quest_accepted"})
+    notes = page.locator(".note")
+    await expect(notes.filter(has_text="The Light in the Mill: Find Robin")).to_have_count(1)
+    await expect(notes.filter(has_text="Captain Harn: give item (lantern)")).to_have_count(1)
+    await bob.ask("world.event", {"name": "robin_abandoned"})
+    await expect(notes.filter(has_text="You get 5 silver.")).to_have_count(1)
+    await bob.socket.close()

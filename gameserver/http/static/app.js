@@ -119,6 +119,12 @@ class Playground {
       this.turns.delete(d.turn);
       this.showControls();
     },
+    "npc.action": (d) => this.act(d),
+    "npc.aside": ({ npc, text }) => this.journal.note(`${this.npcName(npc)}: ${text}`),
+    "quest.update": ({ title, journal, rewards }) => {
+      const given = rewards.map(({ item, count }) => `${count} ${item}`).join(", ");
+      this.journal.note([`${title}: ${journal}`, given && `You get ${given}.`].filter(Boolean).join(" "));
+    },
     error: (d) => this.complain(new Refusal(d)),
     notice: ({ code, data }) => code === "degraded" && this.hint(data?.msg ?? "The house is very busy; answers are shorter."),
   };
@@ -188,6 +194,20 @@ class Playground {
     running.next = first + count;
     this.journal.extend(turn, text);
     this.stage.extend(running.npc, turn, text);
+  }
+
+  npcName(id) {
+    return this.npcs.get(id)?.name ?? id;
+  }
+
+  /** Shows what an NPC does. In this small game everything works, and the NPC is told so. */
+  act({ turn, action, npc, name, args, player }) {
+    const about = Object.values(args).map((value) => String(value)).join(", ");
+    this.journal.note(`${this.npcName(npc)}: ${name.replaceAll("_", " ")}${about && ` (${about})`}`);
+    if (player !== this.player) return;
+    this.client
+      .command("action.result", { turn, action, ok: true }, this.stream)
+      .catch((error) => error.code !== "no_turn" && this.complain(error)); // too late, or another tab was first
   }
 
   choose(id, byHand) {
