@@ -32,7 +32,7 @@ help:
 install: $(VENV)/.installed
 
 serve: install
-	@$(VENV)/bin/troupe serve --data $(DATA) $(ARGS)
+	@$(VENV)/bin/troupe serve --models $(DATA) $(ARGS)
 
 test: lint
 	$(VENV)/bin/pytest -rs $(ARGS)

@@ -35,6 +35,8 @@ from gameserver.protocol import PATH
 from gameserver.readiness import Readiness, Step
 from gameserver.reload import Reloader
 from gameserver.settings import Settings
+from gameserver.stores.choose import choose_store
+from gameserver.stores.store import Store
 from npc.cast import Cast
 from npc.safety.wary import wary
 
@@ -111,6 +113,7 @@ class Application:
         self._switch_interval = sys.getswitchinterval()
         self._reloader: Reloader | None = None
         self._tasks: set[asyncio.Task[object]] = set()
+        self._store: Store | None = None
         self._stop = asyncio.Event()
         self._asked = 0.0  # when a signal asked for the end
 
@@ -118,8 +121,8 @@ class Application:
         """Open the console, then everything it reports on; players may come when this returns.
 
         Raises:
-            PortTaken, ModelError, PackError, OutOfMemory: what is wrong and what to do about it.
-                Call `stop` also then.
+            PortTaken, StoreError, ModelError, PackError, OutOfMemory: what is wrong and what to do
+                about it. Call `stop` also then.
         """
         settings = self.settings
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -131,6 +134,8 @@ class Application:
         await self._console.start()
         # The game port opens last. Whether it can be had is better known before a long download.
         bind(settings.host, settings.port, "--port").close()
+        self._store = choose_store(settings)
+        await self._store.open()
         self.engine = await self._in_thread(self._make_engine)
         if self._profile is not None:
             self.engine.attach(self._profile)
@@ -138,7 +143,9 @@ class Application:
         wariness = (wary,) if settings.safety.note_steering else ()
         self.cast = Cast(self.engine, settings.replies, settings.warm_npcs, wariness)
         await self.cast.open_all(self._packs, self.readiness.advance)
-        self.game = GameServer(self.cast, self._for_the_game(), inspect=self._inspect)
+        self.game = GameServer(
+            self.cast, self._for_the_game(), inspect=self._inspect, store=self._store
+        )
         await self.game.start()
         self.game_port = self.game.port
         self._reloader = Reloader(self.cast, self._find_packs, self.game.adopt)
@@ -161,6 +168,8 @@ class Application:
             await asyncio.to_thread(self._loader.join, ABANDON_S)
         if self.game is not None:
             await self.game.close()
+        if self._store is not None:
+            await self._store.close()
         if self.cast is not None:
             await self.cast.close()
         if self.engine is not None:

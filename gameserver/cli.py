@@ -87,7 +87,21 @@ def serve(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Where models are kept. Default: the user's cache folder.", metavar="FOLDER"
+            help="Keep worlds, sessions, transcripts and models here: players go on after a "
+            "restart. Default: in memory, and models in the user's cache folder.",
+            metavar="FOLDER",
+        ),
+    ] = None,
+    models: Annotated[
+        Path | None,
+        typer.Option(help="Keep models here instead of in the data folder.", metavar="FOLDER"),
+    ] = None,
+    redis: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep worlds and sessions in this Redis, which several nodes may share: "
+            "redis://host:port/0.",
+            metavar="URL",
         ),
     ] = None,
     inspect: Annotated[
@@ -119,6 +133,7 @@ def serve(
     from gameserver.app import Application
     from gameserver.settings import Settings, SettingsError
     from gameserver.startup_display import StartupDisplay
+    from gameserver.stores.store import StoreError
     from scenes.pack import PackError
 
     logs.configure(log_level)
@@ -130,6 +145,8 @@ def serve(
         "model": model,
         "scenes": tuple(str(folder) for folder in scenes) if scenes else None,
         "data": str(data) if data else None,
+        "models": str(models) if models else None,
+        "redis": redis,
         "watch": watch,
     }
     display = StartupDisplay(_err)
@@ -145,7 +162,10 @@ def serve(
         )
         with display:
             asyncio.run(node.run(on_ready=lambda: _welcome(display, node)))
-    except (EngineError, PackError, SettingsError, CannotFind, CannotStart, OSError) as error:
+    except (
+        *(EngineError, PackError, SettingsError, StoreError),
+        *(CannotFind, CannotStart, OSError),
+    ) as error:
         display.close()
         _fail(str(error))
     _leave()

@@ -13,7 +13,7 @@ from gameserver.admission import Offences, TokenBucket, rate_limited
 from gameserver.commands import Identify, SceneJoin, read
 from gameserver.guards import GuardedConnection
 from gameserver.inbound import Message, parse
-from gameserver.messages import Hello, Reconnect, Version, Welcome
+from gameserver.messages import Hello, Reconnect, SceneMoved, Version, Welcome
 from gameserver.outbox import Outbox
 from gameserver.protocol import MAJOR, MINOR, MSGPACK, Close, Code, Encoded, Refusal, encode, now_ms
 from gameserver.safety import Safety
@@ -21,6 +21,7 @@ from gameserver.session import Session
 from gameserver.sessions import Sessions
 from gameserver.settings import Settings
 from gameserver.stores.journal import Journal
+from gameserver.stores.store import Elsewhere
 from gameserver.tally import Tally
 from gameserver.wording import clean_name
 from gameserver.world import World
@@ -130,8 +131,11 @@ class Connection:
         message = None
         try:
             message = parse(frame, self._settings.limits, binary=self._binary)
-            await self._prepare(message)
+            elsewhere = None if wait_s else await self._prepare(message)
             if self._closing is not None:
+                return
+            if elsewhere is not None:
+                self._send_on(message, elsewhere)
                 return
             answer, refusal = self._respond(message, received, wait_s)
         except Refusal as failure:
@@ -143,23 +147,38 @@ class Connection:
             alive = message is not None and message.t == "heartbeat" and self._is_stuck
             self._outbox.tell(answer, at_once=alive)
 
-    async def _prepare(self, message: Message) -> None:
-        """Read what a message is about from the store: carrying it out waits for nothing."""
+    async def _prepare(self, message: Message) -> Elsewhere | None:
+        """Read what a message is about from the store: carrying it out waits for nothing. Returns
+        the node to which it should go instead."""
         house = self._house
         if message.t == "identify" and self._session is None:
             wish = read(message)
             assert isinstance(wish, Identify)
             if wish.resume is not None:
-                await house.sessions.fetch(wish.resume, wish.player)
+                return await house.sessions.fetch(wish.resume, wish.player)
         elif message.t == "scene.join" and self._session is not None:
             wanted = read(message)
             assert isinstance(wanted, SceneJoin)
-            await self._session.prepare(wanted)
+            return await self._session.prepare(wanted)
+        return None
+
+    def _send_on(self, message: Message, elsewhere: Elsewhere) -> None:
+        """Another node has what a client wants: `scene.moved`. A session goes there as a whole; for
+        one more scene the client begins one there."""
+        moved = SceneMoved(elsewhere.url, "", 0)
+        self._house.tally.count("redirects")
+        self._outbox.tell(encode("scene.moved", moved, st=message.st, re=message.id))
+        if message.t == "identify":
+            self._leave_for_another_node()
+
+    def _leave_for_another_node(self) -> None:
+        self.fail(Refusal(Code.MOVED, "another node has your scene", close=Close.MOVED))
 
     @property
     def _is_stuck(self) -> bool:
         """Whether what happens cannot be kept just now."""
-        return self._house.journal.waiting_s > self._settings.store.wait_s
+        journal = self._house.journal
+        return journal.late or journal.waiting_s > self._settings.store.wait_s
 
     def _respond(
         self, message: Message, received: float, wait_s: float
@@ -220,14 +239,14 @@ class Connection:
             miss = sessions.objection(wish.player, resume)
         resumed = resume is not None and miss is None
         if resume is not None and resumed:
-            session = sessions.resume(resume.session, self._outbox, self._replaced)
+            session = sessions.resume(resume.session, self._outbox, self._parted)
         else:
             session = sessions.begin(
                 wish.player,
                 name,
                 self._address,
                 self._outbox,
-                self._replaced,
+                self._parted,
                 make_room=resume is None,
             )
         self._session = session
@@ -246,9 +265,13 @@ class Connection:
         if resume is not None and resumed:
             session.recover(resume)
 
-    def _replaced(self) -> None:
-        """Another connection has taken the session over."""
+    def _parted(self, where: str | None) -> None:
+        """The session goes on at another connection, or at another node with this address."""
         self._session = None
+        if where is not None:
+            self._outbox.tell(encode("scene.moved", SceneMoved(where, "", 0)), at_once=True)
+            self._leave_for_another_node()
+            return
         self.fail(Refusal(Code.REPLACED, "the session goes on elsewhere", close=Close.REPLACED))
 
     def _second_identify(self) -> Refusal:

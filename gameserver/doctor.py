@@ -1,5 +1,6 @@
 """`troupe doctor`: what this machine has, what is missing, what that costs, and how to fix it."""
 
+import asyncio
 import importlib.metadata
 import importlib.util
 import platform
@@ -17,6 +18,9 @@ from engine.weights.fetch import DEFAULT_MODEL
 from gameserver.http.listener import PortTaken, bind
 from gameserver.packs import CannotFind, find_packs
 from gameserver.settings import Settings
+from gameserver.stores.choose import redis_store
+from gameserver.stores.sqlite import FILE, inspect_file
+from gameserver.stores.store import StoreDown, StoreError
 from npc.roster import load_roster
 from scenes.pack import PackError, load_pack
 
@@ -87,6 +91,7 @@ def examine(settings: Settings, data_dir: Path, machine: Machine) -> list[Findin
         _memory(machine),
         _disk(data_dir, machine),
         *_ports(settings),
+        _store(settings),
         _model(settings, data_dir),
         *_scenes(settings),
     ]
@@ -192,6 +197,45 @@ def _ports(settings: Settings) -> Iterator[Finding]:
             yield Finding(name, "broken", str(error), "the server cannot start", fix)
         else:
             yield Finding(name, "ok", f"{host}:{port} is free")
+
+
+def _store(settings: Settings) -> Finding:
+    """Where worlds are kept. Looks only: a file that is not there is not made."""
+    try:
+        if settings.redis is not None:
+            return asyncio.run(_redis(settings))
+        if settings.data is None:
+            return Finding("worlds", "ok", "in memory: they end with the server (see --data)")
+        file = Path(settings.data) / FILE
+        if file.is_file():
+            inspect_file(file)
+            return Finding("worlds", "ok", str(file))
+        return Finding("worlds", "ok", f"{file} is made at the start")
+    except StoreError as error:
+        return Finding("worlds", "broken", str(error), "the server cannot start")
+
+
+async def _redis(settings: Settings) -> Finding:
+    store = redis_store(settings)
+    try:
+        await store.open()
+        server = await store.health()
+    except StoreDown as error:
+        raise StoreError(str(error)) from error
+    finally:
+        await store.close()
+    found = f"Redis {server['version']}"
+    if server["role"] != "master":
+        fix = "name the primary in --redis"
+        return Finding("worlds", "broken", f"{found}, a replica", "nothing can be written", fix)
+    if server["eviction"] != "noeviction":
+        costs = "worlds are dropped when its memory is full"
+        fix = "set maxmemory-policy noeviction"
+        return Finding("worlds", "missing", f"{found}, {server['eviction']}", costs, fix)
+    if server["aof"] != "1":
+        costs = "a restart of Redis takes all since its last snapshot"
+        return Finding("worlds", "missing", f"{found} without AOF", costs, "set appendonly yes")
+    return Finding("worlds", "ok", f"{found} with AOF")
 
 
 def _model(settings: Settings, data_dir: Path) -> Finding:

@@ -34,7 +34,7 @@ from gameserver.tally import Tally
 from gameserver.turn import Turn
 from npc.actions.channels import Piece
 from npc.actions.offer import Act
-from npc.dialogue import Dialogue, TurnRequest
+from npc.dialogue import Dialogue, Line, TurnRequest
 from npc.mood import FAINT
 from npc.safety.filter import Passed
 
@@ -261,6 +261,20 @@ class Floor:
             kept = len(self.answer.turn.chunks)
             self._stop(self.answer, Ending("interrupted", "drain", kept))
 
+    def freeze(self) -> None:
+        """The store does not answer: end the turn while this node may still be the one to."""
+        if self.answer is not None:
+            kept = len(self.answer.turn.chunks)
+            self._stop(self.answer, Ending("interrupted", "degraded", kept))
+
+    def fence(self) -> None:
+        """Another node goes on with this scene: not a word more, and no end either."""
+        self._adopt_orphan()
+        self._queue.clear()
+        answer, self.answer = self.answer, None
+        if answer is not None and answer.ticket is not None:
+            self._cancel(answer.ticket)
+
     def _check_share(self, cue: Cue) -> None:
         player = cue.session.player
         waiting = sum(other.session.player == player for other in self._queue)
@@ -287,7 +301,7 @@ class Floor:
             offer=brief.offer,
             urgent=brief.urgent if self._urgent_by_quest else None,
         )
-        speech = self._safety.listen(self.dialogue.persona)
+        speech = self._safety.listen(self.dialogue.persona, cue.line)
         return Answer(cue, turn, request, self.dialogue.channels(request), speech)
 
     def _begin(self, answer: Answer) -> None:
@@ -364,6 +378,8 @@ class Floor:
         if output.finish in ("stop", "length"):
             self._take_apart(answer, answer.channels.flush())
             self._filter(answer, "", last=True)
+            if answer.ending is None and answer.speech.touched and not answer.turn.chunks:
+                answer.other_words = True  # all it said was taken out
         if answer.ending is None and answer.other_words and self._find_other_words(answer):
             return
         self._close(answer, answer.ending or natural_ending(answer, output))
@@ -384,14 +400,15 @@ class Floor:
                 self._tally.count("thoughts")  # nobody's business
 
     def _act(self, answer: Answer, act: Act) -> None:
-        if all(self._passes(text) == text for text in _texts(act.args)):
+        line = answer.cue.line
+        if all(self._passes(text, line) == text for text in _texts(act.args)):
             answer.acts.append(self._plot.act(self.npc, answer, act))
             self._tally.count("actions")
         else:
             self._tally.count("actions_filtered")
 
     def _show_aside(self, answer: Answer, text: str) -> None:
-        shown = self._passes(text)
+        shown = self._passes(text, answer.cue.line)
         if not shown:
             return
         turn = answer.turn
@@ -400,9 +417,9 @@ class Floor:
             aside = NpcAside(turn.id, self.npc, "stage", shown, len(turn.chunks))
             stream.append("npc.aside", aside)
 
-    def _passes(self, text: str) -> str:
+    def _passes(self, text: str, line: Line) -> str:
         """What may be shown of a text that is no speech; "" if nothing."""
-        listener = self._safety.listen(self.dialogue.persona)
+        listener = self._safety.listen(self.dialogue.persona, line)
         begun = listener.feed(text)
         rest = listener.finish() if begun.stop is None else begun
         return "" if rest.stop is not None else begun.text + rest.text
@@ -443,8 +460,8 @@ class Floor:
         not: then the turn has an ending.
         """
         said, request = answer.turn.text(), answer.request
-        if len(request.avoid) <= self._safety.retries:
-            speech = self._safety.listen(self.dialogue.persona, said)
+        if request.avoid and len(request.avoid) <= self._safety.retries:
+            speech = self._safety.listen(self.dialogue.persona, answer.cue.line, said)
             again = replace(request, prefill=said.rstrip())
             answer.begin_again(again, self.dialogue.channels(again), speech)
             try:

@@ -10,8 +10,10 @@ if TYPE_CHECKING:
 
 
 def data_folder(settings: "Settings", given: Path | None = None) -> Path:
-    """The folder given on the command line, else that of the settings, else the user's."""
-    return given or (Path(settings.data) if settings.data else user_cache_folder())
+    """Where models are kept: in the folder given on the command line, else in that of the settings,
+    else in the user's."""
+    chosen = settings.models or settings.data
+    return given or (Path(chosen) if chosen else user_cache_folder())
 
 
 def user_cache_folder() -> Path:

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
+from typing import cast as cast_type
 
 import msgspec
 import structlog
@@ -24,8 +25,9 @@ from gameserver.safety import Safety
 from gameserver.sessions import Sessions
 from gameserver.settings import Settings
 from gameserver.stores.journal import Journal
+from gameserver.stores.lease import Leases
 from gameserver.stores.memory import MemoryStore
-from gameserver.stores.store import Store
+from gameserver.stores.store import SharedStore, Store
 from gameserver.tally import Tally
 from gameserver.world import World
 from npc.cast import Cast, OpenScene
@@ -86,6 +88,11 @@ class GameServer:
         self._sessions = Sessions(self._world, settings, self._tally)
         self._world.adopt_sessions = self._sessions.adopt_all
         self._journal.on_commit = self._world.keep
+        self._journal.on_lost = self._sessions.lose_to_others
+        if store is not None and store.shared:
+            shared = cast_type(SharedStore, store)
+            self._world.leases = Leases(shared, self._journal, settings.store.lease_s, self._tally)
+            self._world.leases.on_late = self._world.freeze
         features = tuple(f for f in FEATURES if f != "resume" or self._sessions.resume_ms)
         self._house = House(
             settings,
@@ -110,6 +117,8 @@ class GameServer:
         """Listen. Raises `OSError` if the port cannot be had."""
         settings, guards = self._settings, self._settings.guards
         self._journal.start()
+        if self._world.leases is not None:
+            await self._world.leases.start()
         # One line per bad client would be a weapon; the counters tell.
         logger = logging.getLogger("troupe.websockets")
         logger.setLevel(logging.CRITICAL)
@@ -178,6 +187,8 @@ class GameServer:
         )
         self._sessions.close()
         await self._journal.stop()
+        if self._world.leases is not None:
+            await self._world.leases.stop()
 
     async def close(self) -> None:
         """Drain, and stop. Idempotent."""

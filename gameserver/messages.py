@@ -129,6 +129,16 @@ class SceneView(msgspec.Struct, frozen=True, omit_defaults=True):
     quests: list[QuestView] = []
 
 
+class SceneMoved(msgspec.Struct, frozen=True):
+    """`scene.moved`: another node has the scene; connect there after `delay_ms`. The url is empty
+    if it is not known yet, and so is the ticket: this server asks for no credential.
+    """
+
+    url: str
+    ticket: str
+    delay_ms: int
+
+
 class PresenceMeta(msgspec.Struct, frozen=True):
     """How to show somebody who came or went."""
 

@@ -55,6 +55,7 @@ class Close(IntEnum):
     RATE_LIMITED = 4429
     HEARTBEAT_LOST = 4440
     STALLED = 4441
+    MOVED = 4450
     OVERLOADED = 4503
 
 
@@ -83,6 +84,7 @@ class Code(StrEnum):
     HALTED = "halted"
     DUPLICATE_ID = "duplicate_id"
     HEARTBEAT_LOST = "heartbeat_lost"
+    MOVED = "moved"
     REPLACED = "replaced"
     INTERNAL = "internal"
     DRAINING = "draining"

@@ -33,6 +33,7 @@ from gameserver.messages import (
     Change,
     Gap,
     History,
+    Notice,
     NpcRelation,
     PlayerSaid,
     Presence,
@@ -44,7 +45,7 @@ from gameserver.messages import (
 )
 from gameserver.overheard import Overheard, Witnessed
 from gameserver.plot import Plot
-from gameserver.protocol import Code, Encoded, Refusal, new_id, now_ms
+from gameserver.protocol import Code, Encoded, Refusal, encode, new_id, now_ms
 from gameserver.remains import Remains
 from gameserver.safety import Safety
 from gameserver.scene_view import view_scene
@@ -252,6 +253,25 @@ class SceneActor:
         """End turns whose end the engine did not confirm."""
         for floor in self.floors.values():
             floor.abandon()
+
+    def freeze(self) -> None:
+        """The store does not answer: stand still until it does."""
+        for floor in self.floors.values():
+            floor.freeze()
+        notice = encode("notice", Notice("degraded", {"reason": "store"}), st=self.stream.id)
+        for session in self._members:
+            session.outbox.tell(notice, at_once=True)
+
+    def fence(self) -> list["Session"]:
+        """Another node owns this scene: nothing is said or written here any more. Returns the
+        sessions that were in it."""
+        for floor in self.floors.values():
+            floor.fence()
+        members = list(self._members)
+        for session in members:
+            session.outbox.unfollow(self.stream)
+        self._members.clear()
+        return members
 
     # What players do
 

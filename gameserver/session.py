@@ -17,6 +17,7 @@ from gameserver.protocol import PRIVATE, Code, Encoded, Refusal, encode, now_ms
 from gameserver.receipts import Receipts
 from gameserver.scene_actor import SceneActor
 from gameserver.settings import Settings
+from gameserver.stores.store import Elsewhere
 from gameserver.streams import Stream
 from gameserver.tally import Tally
 from gameserver.turn import Turn
@@ -110,11 +111,26 @@ class Session:
             self._receipts.keep(message, answer)
         return answer, failure
 
-    async def prepare(self, wanted: c.SceneJoin) -> None:
-        """Have the scene open that it is about to join, if it may."""
+    @property
+    def scenes(self) -> tuple[str, ...]:
+        """Stream ids of the scenes it is in."""
+        return tuple(self._scenes)
+
+    async def prepare(self, wanted: c.SceneJoin) -> Elsewhere | None:
+        """Have the scene open that it is about to join, if it may. Returns the node that has it, if
+        that is another one."""
         stream = stream_of(wanted.scene, wanted.instance)
-        if stream in self._scenes or len(self._scenes) < self._limits.scenes_per_session:
-            await self._world.open(wanted.scene, wanted.instance)
+        if stream in self._scenes or len(self._scenes) >= self._limits.scenes_per_session:
+            return None
+        return await self._world.open(wanted.scene, wanted.instance)
+
+    def part(self) -> None:
+        """It goes on at another node: its seats here are free."""
+        for actor in self._scenes.values():
+            if actor.has(self):
+                actor.leave(self)
+        self._scenes.clear()
+        self.outbox.close()
 
     def check_lag(self, now: float) -> None:
         """Park a client that used to acknowledge and has stopped to. Call about once a second."""

@@ -5,6 +5,7 @@ of it is read when its player comes back, or when a scene is opened in which it 
 """
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import secrets
@@ -40,7 +41,8 @@ class Seat:
 
     Attributes:
         address: where it was begun from.
-        on_replaced: tells the connection that another one has taken the session over.
+        on_parted: tells the connection that the session goes on elsewhere: at another one (None),
+            or at another node, whose address is "" if it is not known.
         digest: of the one token that opens it.
         end: the timer of its end, while nobody is connected.
         began: monotonic seconds.
@@ -48,7 +50,7 @@ class Seat:
 
     session: Session
     address: str
-    on_replaced: Callable[[], None]
+    on_parted: Callable[[str | None], None]
     digest: bytes = b""
     end: asyncio.TimerHandle | None = None
     began: float = field(default_factory=time.monotonic)
@@ -67,6 +69,7 @@ class Sessions:
         self._journal: Journal = world.journal
         self._fetching: dict[str, asyncio.Task[Session | None]] = {}
         self._kept_at = time.monotonic()
+        self._sending: set[asyncio.Task[None]] = set()
 
     @property
     def resume_ms(self) -> int:
@@ -84,7 +87,7 @@ class Sessions:
         name: str,
         address: str,
         outbox: Outbox,
-        on_replaced: Callable[[], None],
+        on_parted: Callable[[str | None], None],
         *,
         make_room: bool,
     ) -> Session:
@@ -106,26 +109,32 @@ class Sessions:
         diary.begin(player, name, address)
         self._keep(book)
         session = self._session(player, name, says, outbox, diary)
-        self._seats[session.id] = Seat(session, address, on_replaced)
+        self._seats[session.id] = Seat(session, address, on_parted)
         self._tally.count("sessions_begun")
         return session
 
-    async def fetch(self, resume: Resume, player: str) -> None:
+    async def fetch(self, resume: Resume, player: str) -> Elsewhere | None:
         """Read a session that an earlier process had, if it may be resumed: then `objection` knows
         it. Touches nothing if it may not.
+
+        Returns:
+            The node that has all of its scenes, if that is another one: it should go on there.
         """
         if not self._journal.store.survives or not self.resume_ms:
-            return
+            return None
         try:
             session = await self._find(resume, player)
+            if isinstance(session, Elsewhere):
+                return session
         except StoreDown as down:
             raise Refusal(
                 Code.BUSY, "sessions cannot be read just now", retry_ms=1000, close=Close.OVERLOADED
             ) from down
         if session is not None:
             await self._world.open_all(session)
+        return None
 
-    async def _find(self, resume: Resume, player: str) -> Session | None:
+    async def _find(self, resume: Resume, player: str) -> Session | Elsewhere | None:
         seat = self._seats.get(resume.session)
         if seat is not None:
             return seat.session
@@ -135,6 +144,11 @@ class Sessions:
             return None
         if not hmac.compare_digest(token, _digest(resume.token)):
             return None
+        keys = await store.keys(bucket)
+        places = [key.removeprefix("in/") for key in keys if key.startswith("in/")]
+        others = await self._world.holders(places)
+        if others and all(others):
+            return others[0]
         return await self.adopt(resume.session)
 
     async def adopt_all(self, names: Iterable[str]) -> Mapping[str, Session]:
@@ -183,14 +197,14 @@ class Sessions:
             )
         return "the token is not the session's"
 
-    def resume(self, name: str, outbox: Outbox, on_replaced: Callable[[], None]) -> Session:
+    def resume(self, name: str, outbox: Outbox, on_parted: Callable[[str | None], None]) -> Session:
         """Let a connection take over session `name`, to which there is no objection."""
         seat = self._seats[name]
-        before, seat.on_replaced = seat.on_replaced, on_replaced
+        before, seat.on_parted = seat.on_parted, on_parted
         if seat.end is not None:
             seat.end.cancel()
             seat.end = None
-        before()
+        before(None)
         seat.session.take_up(outbox)
         self._tally.count("sessions_resumed")
         return seat.session
@@ -226,14 +240,35 @@ class Sessions:
         seconds = round(time.monotonic() - seat.began, 3)
         _log.info("session ended", session=session.id, seconds=seconds)
 
-    def drop(self, session: Session) -> None:
-        """A session goes on at another node: nothing here knows it any more."""
-        seat = self._seats.pop(session.id)
-        if seat.end is not None:
-            seat.end.cancel()
-        seat.on_replaced()
-        session.outbox.close()
-        self._admission.leave(session.player, seat.address)
+    def lose_to_others(self, lost: Mapping[str, int]) -> None:
+        """Other nodes own these buckets (epochs by name): what they hold is theirs now."""
+        moved = {session.id: session.scenes for session in self._world.lose(lost)}
+        for name, epoch in lost.items():
+            seat = self._seats.get(name.removeprefix("session."))
+            if seat is not None and seat.session.diary.book.epoch == epoch:
+                moved.setdefault(seat.session.id, seat.session.scenes)
+        for name, scenes in moved.items():
+            seat = self._seats.pop(name)
+            if seat.end is not None:
+                seat.end.cancel()
+            self._journal.begin()
+            seat.session.part()
+            self._admission.leave(seat.session.player, seat.address)
+            self._tally.count("sessions_moved")
+            task = asyncio.get_running_loop().create_task(self._send_on(name, seat, scenes))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def _send_on(self, name: str, seat: Seat, scenes: Iterable[str]) -> None:
+        """Tell the client of a session that went to another node where to go."""
+        where: str | None = ""
+        with contextlib.suppress(StoreDown):
+            if await self._journal.store.peek(f"session.{name}", "token") != seat.digest:
+                where = None  # it was taken up there
+            elif scenes:
+                found = await self._world.holders(scenes)
+                where = next((other.url for other in found if other is not None), "")
+        seat.on_parted(where)
 
     def keep(self) -> None:
         """See that the store does not forget who is here. Call about once a second."""
@@ -282,7 +317,7 @@ class Sessions:
         return session
 
     def _wait_for_owner(self, seat: Seat) -> None:
-        seat.on_replaced = _nobody_there  # a seat holds on to no connection
+        seat.on_parted = _nobody_there  # a seat holds on to no connection
         loop, flow = asyncio.get_running_loop(), self._settings.flow
         seat.end = loop.call_later(flow.resume_s, self.end, seat.session)
 
@@ -301,7 +336,7 @@ class Sessions:
             self.end(self._seats[min(away)[1]].session)
 
 
-def _nobody_there() -> None:
+def _nobody_there(where: str | None) -> None:
     """There is no connection to tell."""
 
 

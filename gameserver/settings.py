@@ -207,6 +207,9 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     checkpoint_ms: Count = 500
     #: While the store takes nothing for so long, commands are refused instead of left waiting.
     wait_s: Rate = 1.0
+    #: A scene that its node does not hold on to any more is free for others after this long; leases
+    #: are renewed three times meanwhile. Shorter: a crash shows less; longer: Redis may stall more.
+    lease_s: Rate = 6.0
     #: Keys in Redis begin with this: several worlds may share one.
     prefix: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.-]{1,64}\Z")] = "troupe"
 
@@ -251,6 +254,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     #: Name of this node in `hello`.
     node: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.-]{1,64}\Z")] = "troupe"
+    #: Where players connect to this node, as they see it, if other nodes are to send them here.
+    url: str | None = None
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8765
     console_host: str = "127.0.0.1"

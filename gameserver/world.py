@@ -13,6 +13,7 @@ from gameserver.safety import Safety
 from gameserver.scene_actor import SceneActor
 from gameserver.settings import Settings
 from gameserver.stores.journal import Book, Journal
+from gameserver.stores.lease import Leases
 from gameserver.stores.store import Elsewhere, StoreDown
 from gameserver.tally import Tally
 from npc.cast import Cast, OpenScene
@@ -51,7 +52,9 @@ class World:
         self.journal = journal
         #: Sessions by id that an earlier process knew; those of them that are not over.
         self.adopt_sessions: Callable[[Iterable[str]], Awaitable[Mapping[str, Session]]] = _nobody
-        self._opening: dict[str, asyncio.Task[None]] = {}
+        #: What this node holds in a store that others use, too.
+        self.leases: Leases | None = None
+        self._opening: dict[str, asyncio.Task[Elsewhere | None]] = {}
         self.draining = False
         self._cast = cast
         self._settings = settings
@@ -97,18 +100,27 @@ class World:
         self._check(scene, instance)
         raise Refusal(Code.BUSY, f"{stream_id} cannot be opened just now", retry_ms=1000)
 
-    async def open(self, scene: str, instance: str | None) -> None:
+    async def open(self, scene: str, instance: str | None) -> Elsewhere | None:
         """Start a scene, or go on with one that an earlier process has left, if it does not run and
         may: `enter` then finds it, or says what is wrong. Who wants it meanwhile waits, too.
+
+        Returns:
+            The node that has it, if that is another one.
         """
         stream_id = stream_of(scene, instance)
         if stream_id in self.actors or not self._may_open(scene, instance):
-            return
+            return None
         if stream_id not in self._opening:
             task = asyncio.get_running_loop().create_task(self._open(scene, stream_id))
             self._opening[stream_id] = task
             task.add_done_callback(lambda _: self._opening.pop(stream_id, None))
-        await asyncio.shield(self._opening[stream_id])
+        return await asyncio.shield(self._opening[stream_id])
+
+    async def holders(self, streams: Iterable[str]) -> list[Elsewhere | None]:
+        """Which other nodes have these scenes. Raises `StoreDown`."""
+        if self.leases is None:
+            return [None for _ in streams]
+        return [await self.leases.holder(f"scene.{stream}") for stream in streams]
 
     async def open_all(self, session: "Session") -> None:
         """Open the scenes that an earlier process knew a session to be in."""
@@ -118,11 +130,13 @@ class World:
             if actor is None or not actor.has(session):
                 session.diary.leave(stream_id)
 
-    async def _open(self, scene: str, stream_id: str) -> None:
+    async def _open(self, scene: str, stream_id: str) -> Elsewhere | None:
         try:
             held = await self.journal.store.claim(f"scene.{stream_id}", lease=True)
             if isinstance(held, Elsewhere):
-                return
+                return held
+            if self.leases is not None:
+                self.leases.held[f"scene.{stream_id}"] = held.epoch
             book = Book(f"scene.{stream_id}", self.journal, held)
             sessions = await self.adopt_sessions(SceneActor.seats(book))
         except StoreDown as down:
@@ -132,7 +146,7 @@ class World:
             ) from down
         pack = self._cast.scenes.get(scene)
         if pack is None:
-            return  # it went while we waited
+            return None  # it went while we waited
         self.journal.begin()
         actor = SceneActor(
             stream_id,
@@ -147,6 +161,7 @@ class World:
         )
         actor.restore(sessions)
         self.actors[stream_id] = actor
+        return None
 
     def _may_open(self, scene: str, instance: str | None) -> bool:
         try:
@@ -166,6 +181,23 @@ class World:
             raise Refusal(Code.BAD_FIELD, f"{stream_id} is longer than {_LONGEST_ID} characters")
         if len(self.actors) >= self._settings.flow.scenes:
             self._forget_the_longest_empty()
+
+    def lose(self, lost: Mapping[str, int]) -> set["Session"]:
+        """Other nodes own these scenes. Returns the sessions that were in them."""
+        gone: set[Session] = set()
+        for stream_id, actor in list(self.actors.items()):
+            if lost.get(f"scene.{stream_id}") == actor.stream.ep:
+                del self.actors[stream_id]
+                gone.update(actor.fence())
+                if self.leases is not None:
+                    self.leases.held.pop(f"scene.{stream_id}", None)
+        return gone
+
+    def freeze(self) -> None:
+        """The store does not answer for so long that others may own our scenes soon."""
+        self.journal.begin()
+        for actor in self.actors.values():
+            actor.freeze()
 
     def keep(self, bucket: str) -> None:
         """A scene has written something that is about to be kept: add what is kept as a whole."""
@@ -226,6 +258,8 @@ class World:
     def _forget(self, stream_id: str) -> None:
         self.journal.begin()
         self.actors.pop(stream_id).ledger.book.erase()
+        if self.leases is not None:
+            self.leases.held.pop(f"scene.{stream_id}", None)
 
     def gauges(self) -> dict[str, float]:
         """Counts of what is running."""

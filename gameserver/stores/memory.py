@@ -56,6 +56,11 @@ class MemoryStore:
         page = self._buckets.get(bucket)
         return None if page is None else page.values.get(key)
 
+    async def keys(self, bucket: str) -> Sequence[str]:
+        """See `Store`."""
+        page = self._buckets.get(bucket)
+        return [] if page is None else list(page.values)
+
     async def commit(self, units: Sequence[Unit]) -> frozenset[str]:
         """See `Store`."""
         lost: set[str] = set()

@@ -135,6 +135,11 @@ class RedisStore:
         value: bytes | None = await self._ask(lambda: self._redis.hget(self._key("v", bucket), key))
         return value
 
+    async def keys(self, bucket: str) -> Sequence[str]:
+        """See `Store`."""
+        found = await self._ask(lambda: self._redis.hkeys(self._key("v", bucket)))
+        return [key.decode() for key in found]
+
     async def commit(self, units: Sequence[Unit]) -> frozenset[str]:
         """See `Store`."""
         plain = []
@@ -176,6 +181,14 @@ class RedisStore:
             )
         )
         return frozenset(name.decode() for name in lost)
+
+    async def holder(self, bucket: str) -> Elsewhere | None:
+        """See `SharedStore`."""
+        lease = await self._ask(lambda: self._redis.hmget(self._key("o", bucket), "node", "url"))
+        node, url = lease
+        if node is None or node.decode() == self._node:
+            return None
+        return Elsewhere(node.decode(), (url or b"").decode())
 
     async def release(self, held: Mapping[str, int]) -> None:
         """See `SharedStore`."""

@@ -86,6 +86,10 @@ class SqliteStore:
         """See `Store`."""
         return await self._do(lambda: self._peek(bucket, key))
 
+    async def keys(self, bucket: str) -> Sequence[str]:
+        """See `Store`."""
+        return await self._do(lambda: self._keys(bucket))
+
     async def commit(self, units: Sequence[Unit]) -> frozenset[str]:
         """See `Store`."""
         return await self._do(lambda: self._commit(units))
@@ -111,49 +115,23 @@ class SqliteStore:
                 f"{file} cannot be opened ({error}): choose another folder with --data"
             ) from error
         try:
-            self._prepare(db)
-        except sqlite3.DatabaseError as error:
-            db.close()
-            if "locked" in str(error):
-                raise StoreError(
-                    f"{file} is in use by another server: stop that one, or choose another "
-                    "folder with --data"
-                ) from error
-            if isinstance(error, sqlite3.OperationalError):
-                raise StoreError(
-                    f"{file} cannot be used ({error}): see to its folder, or choose another with "
-                    "--data"
-                ) from error
-            raise _damaged(file, str(error)) from error
+            with _explained(file):
+                self._prepare(db)
         except BaseException:
             db.close()
             raise
         self._db = db
 
     def _prepare(self, db: sqlite3.Connection) -> None:
-        file = self.file
         db.execute("PRAGMA locking_mode=EXCLUSIVE")
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=NORMAL")
         db.execute("BEGIN IMMEDIATE")  # takes the lock, or fails
         db.execute("COMMIT")
-        (problem,) = db.execute("PRAGMA quick_check(1)").fetchone()
-        if problem != "ok":
-            raise _damaged(file, problem)
-        (application,) = db.execute("PRAGMA application_id").fetchone()
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if tables == 0:
+        if not _check(db, self.file):
             db.executescript(
                 f"BEGIN; {_SCHEMA} PRAGMA application_id={_APPLICATION}; "
                 f"PRAGMA user_version={_FORMAT}; COMMIT;"
-            )
-        elif application != _APPLICATION:
-            raise StoreError(f"{file} is a file of another program: choose another --data folder")
-        elif version > _FORMAT:
-            raise StoreError(
-                f"{file} was written by a newer Troupe (format {version}, this one knows "
-                f"{_FORMAT}): start that version, or choose another folder with --data"
             )
         now = time.time()
         db.execute(
@@ -187,6 +165,11 @@ class SqliteStore:
                 "SELECT value FROM page WHERE bucket = ? AND key = ?", (bucket, key)
             ).fetchone()
             return None if row is None else row[0]
+
+    def _keys(self, bucket: str) -> list[str]:
+        with self._transaction() as db:
+            found = db.execute("SELECT key FROM page WHERE bucket = ?", (bucket,))
+            return [key for (key,) in found]
 
     def _commit(self, units: Sequence[Unit]) -> frozenset[str]:
         lost: set[str] = set()
@@ -226,6 +209,58 @@ class SqliteStore:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise StoreDown(f"{self.file}: {error}") from error
+
+
+def inspect_file(file: Path) -> None:
+    """Say what is wrong with a file, and change nothing. One that a server uses just now is right.
+
+    Raises:
+        StoreError: it cannot be used.
+    """
+    with _explained(file):
+        db = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=0.1)
+        try:
+            _check(db, file)
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise
+        finally:
+            db.close()
+
+
+@contextmanager
+def _explained(file: Path) -> Iterator[None]:
+    """Tell what the errors of SQLite mean."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if "locked" in str(error):
+            problem = "is in use by another server: stop that one, or choose another folder with"
+            raise StoreError(f"{file} {problem} --data") from error
+        if isinstance(error, sqlite3.OperationalError):
+            problem = f"cannot be used ({error}): see to its folder, or choose another with --data"
+            raise StoreError(f"{file} {problem}") from error
+        raise _damaged(file, str(error)) from error
+
+
+def _check(db: sqlite3.Connection, file: Path) -> bool:
+    """Whether there is anything in a file, all of which we can read; raises `StoreError`."""
+    (problem,) = db.execute("PRAGMA quick_check(1)").fetchone()
+    if problem != "ok":
+        raise _damaged(file, problem)
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if tables == 0:
+        return False
+    if application != _APPLICATION:
+        raise StoreError(f"{file} is a file of another program: choose another --data folder")
+    if version > _FORMAT:
+        raise StoreError(
+            f"{file} was written by a newer Troupe (format {version}, this one knows {_FORMAT}): "
+            "start that version, or choose another folder with --data"
+        )
+    return True
 
 
 def _is_stale(db: sqlite3.Connection, bucket: str, epoch: int) -> bool:

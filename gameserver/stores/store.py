@@ -138,6 +138,9 @@ class Store(Protocol):
     async def peek(self, bucket: str, key: str) -> bytes | None:
         """One value, whoever owns the bucket."""
 
+    async def keys(self, bucket: str) -> Sequence[str]:
+        """All keys, whoever owns the bucket."""
+
     async def commit(self, units: Sequence[Unit]) -> frozenset[str]:
         """Write units in order; writing the same ones again changes nothing.
 
@@ -162,6 +165,9 @@ class SharedStore(Store, Protocol):
         Returns:
             Buckets that somebody else owns by now.
         """
+
+    async def holder(self, bucket: str) -> Elsewhere | None:
+        """The other node that holds a lease on a bucket, if one does."""
 
     async def release(self, held: Mapping[str, int]) -> None:
         """Let go of leases, those that are still ours."""

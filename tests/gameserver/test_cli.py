@@ -102,7 +102,7 @@ def test_serve_says_where_it_is_talks_and_ends_with_zero(
 ) -> None:
     script = tmp_path / "script.json"
     script.write_text("[[504, 506]]")
-    command = [*TROUPE, "serve", "--port", "0", "--console-port", "0", "--data", str(cache_dir)]
+    command = [*TROUPE, "serve", "--port", "0", "--console-port", "0", "--models", str(cache_dir)]
     with subprocess.Popen(
         [*command, "--model", f"script:{script}"],
         stdout=subprocess.PIPE,

@@ -46,6 +46,9 @@ class SlowStore:
     async def peek(self, bucket: str, key: str) -> bytes | None:
         return await self.memory.peek(bucket, key)
 
+    async def keys(self, bucket: str) -> Sequence[str]:
+        return await self.memory.keys(bucket)
+
     async def commit(self, units: Sequence[Unit]) -> frozenset[str]:
         self.commits.append(units)
         if self.failing:

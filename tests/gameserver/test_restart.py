@@ -60,9 +60,9 @@ class Crashing:
         server._sweeper.cancel()
         if server._journal._task is not None:
             server._journal._task.cancel()
-        for connection in list(server._connections):
-            connection._socket.transport.abort()
         server._server.close(close_connections=False)
+        for socket in list(server._server.handlers):  # those that still shake hands, too
+            socket.transport.abort()
         await self._engine.stop()
 
     async def stop(self) -> None:

@@ -53,6 +53,8 @@ async def test_what_is_written_is_there_for_the_next_owner(store: Store) -> None
     assert await store.peek("inn", "a") == b"new"
     assert await store.peek("inn", "c") is None
     assert await store.peek("mill", "a") is None
+    assert sorted(await store.keys("inn")) == ["a", "b"]
+    assert list(await store.keys("mill")) == []
 
 
 async def test_a_bucket_needs_no_claim_if_nobody_else_can_know_its_name(store: Store) -> None:

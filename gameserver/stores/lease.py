@@ -1,0 +1,92 @@
+"""Holding on to what this node has claimed in a shared store, and knowing when to be silent.
+
+A lease that is not renewed ends, and then anybody may claim the bucket. So this node must have
+stopped speaking by then, whatever became of its letters to the store: its deadline is counted from
+the moment before the last renewal that succeeded was asked for, and is shorter than the lease.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+
+import structlog
+
+from gameserver.stores.journal import Journal
+from gameserver.stores.store import Elsewhere, SharedStore, StoreDown
+from gameserver.tally import Tally
+
+#: Renewals a lease, and how much of a lease is given up for clocks that run at different speeds and
+#: for words that are under way.
+_RENEWALS = 3
+_MARGIN = 1 / 6
+
+_log = structlog.get_logger("troupe.store")
+
+
+class Leases:
+    """The buckets that this node holds in a shared store.
+
+    Attributes:
+        held: their epochs.
+    """
+
+    def __init__(self, store: SharedStore, journal: Journal, lease_s: float, tally: Tally) -> None:
+        self.held: dict[str, int] = {}
+        #: Told when this node must be silent: what is being said is to end.
+        self.on_late: Callable[[], None] = lambda: None
+        self._store = store
+        self._journal = journal
+        self._lease_s = lease_s
+        self._tally = tally
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Announce this node, and hold on from now on. Raises `StoreDown`."""
+        await self._renew()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Let everything go, so that others may have it at once. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+            with contextlib.suppress(StoreDown):  # then it ends by itself
+                await self._store.release(self.held)
+            self.held.clear()
+
+    async def holder(self, bucket: str) -> Elsewhere | None:
+        """The other node that holds a bucket, if one does. Raises `StoreDown`."""
+        if bucket in self.held:
+            return None
+        return await self._store.holder(bucket)
+
+    async def _run(self) -> None:
+        period = self._lease_s / _RENEWALS
+        silent = False
+        while True:
+            await asyncio.sleep(period / 8 if self._journal.late else period)
+            try:
+                await self._renew()
+                silent = False
+            except StoreDown as error:
+                self._tally.count("lease_failures")
+                if self._journal.late and not silent:
+                    silent = True
+                    _log.warning("the store does not answer; scenes stand still", error=str(error))
+                    self.on_late()
+                period = self._lease_s / _RENEWALS / 8
+            else:
+                period = self._lease_s / _RENEWALS
+
+    async def _renew(self) -> None:
+        asked = time.monotonic()
+        held = dict(self.held)
+        lost = await self._store.renew(held)
+        for bucket in lost:
+            self.held.pop(bucket, None)
+        if lost:
+            self._journal.give_up({bucket: held[bucket] for bucket in lost})
+        # Only now may anybody be told more: what is not ours any more is known.
+        self._journal.renewed(asked + self._lease_s * (1 - _MARGIN))
