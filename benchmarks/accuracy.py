@@ -84,10 +84,7 @@ class Reader:
             first = number * self._blocks
             blocks = tuple(range(first, first + place // _BLOCK + 1))
             segment = Segment(-1, blocks, place + 1)
-            slot = first * _BLOCK + place
-            shares.append(
-                SequenceStep(self._owner, (token,), place, (slot,), (segment,), sample=True)
-            )
+            shares.append(SequenceStep(self._owner, (token,), place, (segment,), sample=True))
         return torch.log_softmax(self._decoder.compute(shares, self._cache), -1)
 
 

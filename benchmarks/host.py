@@ -193,10 +193,30 @@ def churning(stage: Stage, measure: Callable[[], None]) -> None:
         stage.step()
     measure()
     for turn in range(48):
-        for line in build("gpu", 0, turn + 1)[:CHURN]:
-            stage.submit(line, REPLIES // CHURN)
+        for line in lines[CHURN * (turn % CHURN) :][:CHURN]:
+            own = Line(line.id, line.quest, line.scene, line.persona, ids(turn, line.turn))
+            stage.submit(own, REPLIES // CHURN - 4)  # less what they wait and read
         stage.step()
     measure()
+
+
+def waiting(stage: Stage, measure: Callable[[], None]) -> None:
+    """256 replies speak, and 256 lines to the same personas wait until one of them ends."""
+    for line in build("gpu"):
+        stage.submit(line, 200)
+    for line in build("gpu", 0, 7):
+        stage.submit(line, 1)
+    for _ in range(40):
+        stage.step()
+    measure()
+    for _ in range(96):
+        stage.step()
+    measure()
+
+
+def ids(turn: int, line: Sequence[int]) -> tuple[int, ...]:
+    """A line nobody has said before."""
+    return (100 + turn, *line[1:])
 
 
 def bursts(stage: Stage, measure: Callable[[], None]) -> None:
@@ -213,6 +233,7 @@ KINDS: dict[str, Callable[[Stage, Callable[[], None]], None]] = {
     "steady": steady,
     "leaving": leaving,
     "churning": churning,
+    "waiting": waiting,
     "bursts": bursts,
 }
 

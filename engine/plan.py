@@ -48,7 +48,6 @@ class SequenceStep:
         owner: the request, or the prefix node, these tokens belong to.
         tokens: token ids fed.
         start: position of the first of them.
-        slots: physical slot (block × block size + offset) each token's KV is written to.
         segments: where all KV up to and including these tokens lies, in order of position.
         sample: whether the last row's logits yield a token.
         moved: blocks whose keys are first to be rotated back by `moved_by` positions, because what
@@ -59,12 +58,19 @@ class SequenceStep:
     owner: Request | Prefix
     tokens: tuple[int, ...]
     start: int
-    slots: tuple[int, ...]
     segments: tuple[Segment, ...]
     sample: bool
     moved: tuple[int, ...] = ()
     moved_by: int = 0
     states: StatesSink | None = None
+
+    def slots(self, block_size: int) -> list[int]:
+        """Physical slot (block × block size + offset) each token's KV is written to: those at the
+        end of the last segment.
+        """
+        own = self.segments[-1]
+        written = range(own.length - len(self.tokens), own.length)
+        return [own.blocks[i // block_size] * block_size + i % block_size for i in written]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +164,6 @@ def request_step(
         owner=request,
         tokens=tuple(request.tokens[start:end]),
         start=request.base + start,
-        slots=_slots(request.blocks, start, end, block_size),
         segments=tuple(segments),
         sample=end == len(request.tokens) and request.pooling is None,
         states=request.pooling.add if request.pooling else None,
@@ -178,7 +183,6 @@ def node_step(node: Prefix, count: int, block_size: int) -> SequenceStep:
         owner=node,
         tokens=node.token_ids[start:end],
         start=node.total - node.length + start,
-        slots=_slots(node.blocks, start, end, block_size),
         segments=tuple(segments),
         sample=False,
     )
@@ -194,12 +198,6 @@ def wanted_states(sequences: Sequence[SequenceStep]) -> tuple[tuple[int, int, St
             wanted.append((start, end, share.states))
         start = end
     return tuple(wanted)
-
-
-def _slots(blocks: list[int], start: int, end: int, size: int) -> tuple[int, ...]:
-    if end == start + 1:  # a reply's token: by far the most frequent
-        return (blocks[start // size] * size + start % size,)
-    return tuple(blocks[i // size] * size + i % size for i in range(start, end))
 
 
 @dataclass(frozen=True, slots=True)

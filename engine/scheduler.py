@@ -12,6 +12,7 @@ from engine.blocks import BlockPool
 from engine.budget import Budget
 from engine.config import EngineConfig
 from engine.cost import StepCost
+from engine.draft import Draft
 from engine.errors import NoRoom, OutOfMemory
 from engine.memory import Memory, no_room
 from engine.pace import Pace
@@ -132,30 +133,32 @@ class Scheduler:
         readers.sort(key=lambda reader: self._policy.key(reader, now))
         self._park_for(readers)
         speakers = slots.present(absent)
-        steps: list[SequenceStep] = []
-        copies: list[BlockCopy] = []
+        draft = Draft()
         urgent = self._quest_is_on(now, readers)
         budget = self._budget.reading(len(speakers), urgent=urgent)
         may_pause, self._paused = not self._paused, False
+        others = sum(request.priority > 0 for request in speakers) if readers else 0
         memory_left = True
         for reader in readers:
-            if budget > 0 and may_pause and self._yields(reader, speakers, steps, budget):
+            if budget > 0 and may_pause and self._yields(reader, others, draft, budget):
                 self._paused, budget = True, 0
-            if max(budget, self._urgent(reader, speakers, steps)) <= 0:
+            if max(budget, self._urgent(reader, speakers, draft)) <= 0:
                 continue
             if isinstance(reader, Warming) or reader.state is State.WAITING:
                 if not memory_left:
                     continue  # in order: a small late request must not starve a large early one
-                memory_left, budget = self._read_chain(reader, max(budget, 0), steps)
+                if self._only_lacks_a_slot(reader):
+                    continue
+                memory_left, budget = self._read_chain(reader, max(budget, 0), draft)
                 if isinstance(reader, Warming) or not memory_left:
                     continue
-                if max(budget, self._urgent(reader, speakers, steps)) <= 0:
+                if max(budget, self._urgent(reader, speakers, draft)) <= 0:
                     continue
                 if reader.waits_for_sibling or not self._joinable(reader):
                     continue
                 if not self._slot_for(reader):
                     continue
-                memory_left = self._admit(reader, now, copies)
+                memory_left = self._admit(reader, now, draft.copies)
                 if not memory_left:
                     continue
             elif reader.state is State.PARKED:
@@ -164,30 +167,29 @@ class Scheduler:
                 if not self._resume(reader, memory_left):
                     memory_left = False
                     continue
-            step = self._advance(reader, max(budget, self._urgent(reader, speakers, steps)), now)
-            steps.append(step)
-            budget -= len(step.tokens)
-        if may_pause and _quest_begins(steps) and self._budget.speakers_pause(_ordinary(speakers)):
+            most = max(budget, self._urgent(reader, speakers, draft))
+            budget -= draft.add(self._advance(reader, most, now))
+        if may_pause and draft.quest_tokens and self._budget.speakers_pause(others):
             self._paused = True
             speakers = tuple(request for request in speakers if request.priority == 0)
-        self._budget.planned(len(speakers), sum(len(s.tokens) for s in steps), urgent=urgent)
+        self._budget.planned(len(speakers), draft.tokens, urgent=urgent)
         if full := self._memory.full(speakers):  # where keys are to move the step must say so
-            steps += [self._advance(request, 1, now) for request in full]
+            for request in full:
+                draft.add(self._advance(request, 1, now))
             speakers = tuple(request for request in speakers if request not in full)
         self._policy.spoke(speakers, now)
-        if not (steps or speakers):
+        if not (draft.shares or speakers):
             return None
-        moves = self._swapping.moves()
-        size = self._config.block_size
-        return StepPlan(self.step, tuple(steps), tuple(copies), *moves, speakers, size)
+        moves, size = self._swapping.moves(), self._config.block_size
+        return StepPlan(self.step, tuple(draft.shares), tuple(draft.copies), *moves, speakers, size)
 
-    def _yields(
-        self, reader: Reader, speakers: Sequence[Request], steps: list[SequenceStep], budget: int
-    ) -> bool:
-        """Whether `reader` leaves the step to a quest-giver who is about to begin."""
-        if (isinstance(reader, Request) and reader.priority == 0) or not _quest_begins(steps):
+    def _yields(self, reader: Reader, others: int, draft: Draft, budget: int) -> bool:
+        """Whether `reader` leaves the step, in which `others` speak, to a quest-giver who is about
+        to begin.
+        """
+        if not draft.quest_tokens or reader.priority == 0:
             return False
-        return self._budget.readers_yield(_ordinary(speakers), budget)
+        return self._budget.readers_yield(others, budget)
 
     def _quest_is_on(self, now: float, readers: list[Reader]) -> bool:
         """Whether a quest-giver is talked to, or was a moment ago: there will be a next line."""
@@ -196,25 +198,17 @@ class Scheduler:
             self._quest_seen = now
         return now - self._quest_seen < self._config.ageing_s
 
-    def _urgent(
-        self, reader: Reader, speakers: Sequence[Request], steps: list[SequenceStep]
-    ) -> int:
+    def _urgent(self, reader: Reader, speakers: Sequence[Request], draft: Draft) -> int:
         """Tokens of its own line that a quest-giver may read whatever the target says.
 
         A line is short; in pieces it would wait for several steps of everybody's speech.
         """
         if reader.priority > 0:
             return 0
-        rows = len(speakers) + sum(len(step.tokens) for step in steps)
-        left = self.pace.max_num_batched_tokens - rows
-        spent = sum(
-            len(s.tokens) for s in steps if isinstance(s.owner, Request) and s.owner.priority == 0
-        )
-        return min(self._config.urgent_prefill_tokens - spent, left)
+        left = self.pace.max_num_batched_tokens - len(speakers) - draft.tokens
+        return min(self._config.urgent_prefill_tokens - draft.quest_tokens, left)
 
-    def _read_chain(
-        self, reader: Reader, budget: int, steps: list[SequenceStep]
-    ) -> tuple[bool, int]:
+    def _read_chain(self, reader: Reader, budget: int, draft: Draft) -> tuple[bool, int]:
         """Plan what a reader's prefix nodes lack; returns (memory sufficed, budget left)."""
         if isinstance(reader, Request):
             self._memory.claim(reader)
@@ -229,8 +223,7 @@ class Scheduler:
                     self.prefill_ideal += node.length
             count = min(budget, node.length - node.scheduled)
             if count:
-                steps.append(node_step(node, count, self._config.block_size))
-                budget -= count
+                budget -= draft.add(node_step(node, count, self._config.block_size))
             if not node.joinable:
                 break
         return True, budget
@@ -275,6 +268,12 @@ class Scheduler:
     @staticmethod
     def _joinable(request: Request) -> bool:
         return all(node.joinable for node in request.chain)
+
+    def _only_lacks_a_slot(self, reader: Reader) -> bool:
+        """Whether a reader has its nodes, and nothing to do but wait for a reply to end."""
+        if isinstance(reader, Warming) or not reader.claimed:
+            return False
+        return not self._slot_for(reader) and self._joinable(reader)
 
     def _slot_for(self, request: Request) -> bool:
         """Whether a slot is free for a request of this class; a few are for class 0 only."""
@@ -422,12 +421,3 @@ class Scheduler:
                 "pinned; raise kv_cache_bytes or open fewer scenes"
             ),
         )
-
-
-def _quest_begins(steps: list[SequenceStep]) -> bool:
-    """Whether a quest-giver reads its line in this step."""
-    return any(isinstance(s.owner, Request) and s.owner.priority == 0 for s in steps)
-
-
-def _ordinary(speakers: Sequence[Request]) -> int:
-    return sum(request.priority > 0 for request in speakers)

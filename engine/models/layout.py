@@ -18,7 +18,7 @@ def lay_out(sequences: Sequence[SequenceStep], block_size: int) -> ForwardBatch:
         start, end = len(tokens), len(tokens) + len(share.tokens)
         tokens.extend(share.tokens)
         positions.extend(range(share.start, share.start + len(share.tokens)))
-        slots.extend(share.slots)
+        slots.extend(share.slots(block_size))
         shared = tuple((segment.node, segment.length) for segment in share.segments[:-1])
         runs = _runs(share, block_size)
         spans.append(Span(start, end, share.start + end - start, runs, shared))

@@ -163,7 +163,7 @@ class NativeDecoder:
         sizes = (shape.layers, shape.kv_heads, shape.head_dim, 1, BLOCK)
         cache = KVCache(*sizes, self.kv_dtype, torch.device("cpu"))
         node = Prefix(0, None, (0,))
-        self.compute([SequenceStep(node, (0,), 0, (0,), (Segment(0, (0,), 1),), True)], cache)
+        self.compute([SequenceStep(node, (0,), 0, (Segment(0, (0,), 1),), True)], cache)
 
     def _move_keys(self, cache: KVCache, blocks: Sequence[int], by: int) -> None:
         """Rotate the keys in `blocks` back by `by` positions, in all layers."""

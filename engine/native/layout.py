@@ -41,7 +41,7 @@ def lay_out(
     for share in sequences:
         first, count = len(tokens), len(share.tokens)
         tokens.extend(share.tokens)
-        slots.extend(share.slots)
+        slots.extend(share.slots(block_size))
         positions.extend(range(share.start, share.start + count))
         if share.sample:
             wanted.append(first + count - 1)

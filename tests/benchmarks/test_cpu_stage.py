@@ -71,13 +71,13 @@ def test_reading_apart_hides_what_is_shared_and_nothing_else() -> None:
 
     node = Prefix(0, None, (1, 2))
     segments = (Segment(7, (3, 4), 20), Segment(-1, (5,), 2))
-    share = SequenceStep(node, (1, 2), 20, (80, 81), segments, sample=True)
+    share = SequenceStep(node, (1, 2), 20, segments, sample=True)
     apart = ReadsApart(Watcher(), torch.bfloat16)  # type: ignore[arg-type]
     apart.compute([share], None)  # type: ignore[arg-type]
     assert apart.block_multiple == 16
     assert [part.node for part in seen[0].segments] == [-1, -1]
     assert [(p.blocks, p.length) for p in seen[0].segments] == [((3, 4), 20), ((5,), 2)]
-    assert (seen[0].tokens, seen[0].slots, seen[0].sample) == ((1, 2), (80, 81), True)
+    assert (seen[0].tokens, seen[0].slots(16), seen[0].sample) == ((1, 2), [80, 81], True)
 
 
 def test_quest_givers_are_answered_while_replies_hold_all_their_slots(model: LoadedModel) -> None:

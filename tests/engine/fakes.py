@@ -66,7 +66,9 @@ class CheckingRunner:
                     self.shadow[slot] = (entry[0] - share.moved_by, entry[1])
         written: set[int] = set()
         for share in plan.sequences:
-            for index, (slot, token) in enumerate(zip(share.slots, share.tokens, strict=True)):
+            for index, (slot, token) in enumerate(
+                zip(share.slots(size), share.tokens, strict=True)
+            ):
                 assert slot not in written, "two rows write one slot"
                 written.add(slot)
                 self.shadow[slot] = (share.start + index, token)

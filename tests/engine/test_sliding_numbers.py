@@ -172,11 +172,9 @@ def test_moved_keys_are_those_of_lower_positions(
         """Tokens [first, end) of the text, as if the text began at `first` (at 0 after a move)."""
         start = end - first if moved else 0
         tokens = text[end : end + 1] if moved else text[first:end]
-        slots = tuple(blocks[p // BLOCK] * BLOCK + p % BLOCK
-                      for p in range(start, start + len(tokens)))  # fmt: skip
         segment = Segment(-1, blocks, start + len(tokens))
         owner = Prefix(0, None, tokens)
-        return SequenceStep(owner, tokens, start, slots, (segment,), False, moved, 2 * BLOCK)
+        return SequenceStep(owner, tokens, start, (segment,), False, moved, 2 * BLOCK)
 
     decoder.compute([step(0, 80, (0, 4, 2, 3, 1))], cache)
     decoder.compute([step(32, 80, (6, 7, 8))], cache)

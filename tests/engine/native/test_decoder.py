@@ -142,9 +142,6 @@ class Stage:
             owner=None,  # type: ignore[arg-type]
             tokens=tuple(own.tokens[start:end]),
             start=base + start,
-            slots=tuple(
-                own.blocks[i // self.size] * self.size + i % self.size for i in range(start, end)
-            ),
             segments=(*segments, Segment(own.number, tuple(used), end)),
             sample=sample,
         )
