@@ -6,12 +6,13 @@ from typing import Any
 
 from gameserver.tally import Tally
 from npc.persona import Persona
-from npc.safety.character import in_character, leaks_of
+from npc.safety.character import in_character, leaks_of, turn_rules
 from npc.safety.filter import Passed, SpeechFilter
 from npc.safety.redaction import Redactor
 from npc.safety.rules import NO_RULES, RuleSet, load_rules
 from npc.safety.settings import SafetySettings
 from npc.safety.steering import inspect
+from npc.transcript import Line
 
 
 class Safety:
@@ -85,11 +86,11 @@ class Safety:
             for kind in steering.kinds:
                 self._tally.count(f"steering_{kind}")
 
-    def listen(self, persona: Persona, said: str = "") -> "Listener":
-        """What a reply of an NPC passes through; `said` is its beginning, shown already."""
+    def listen(self, persona: Persona, line: Line, said: str = "") -> "Listener":
+        """What a reply of an NPC to a line passes through; `said` is what was shown of it."""
         sets: tuple[RuleSet, ...] = (self._rules,)
         if self._in_character:
-            sets = (self._rules, in_character(), leaks_of(persona))
+            sets = (self._rules, in_character(), leaks_of(persona), turn_rules(persona, line))
         return Listener(SpeechFilter(sets, said), self._tally)
 
     def deflection(self, turn: str) -> str:
@@ -101,9 +102,13 @@ class Safety:
 class Listener:
     """A filter that counts what it finds: by what was done, not by words, which are nobody's
     business.
+
+    Attributes:
+        touched: whether it found anything.
     """
 
     def __init__(self, speech: SpeechFilter, tally: Tally) -> None:
+        self.touched = False
         self._speech = speech
         self._tally = tally
 
@@ -116,6 +121,7 @@ class Listener:
         return self._counted(self._speech.finish())
 
     def _counted(self, passed: Passed) -> Passed:
+        self.touched |= bool(passed.hits)
         for rule in passed.hits:
             self._tally.count(f"filtered_{rule.action}")
         return passed

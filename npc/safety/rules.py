@@ -64,12 +64,15 @@ class RuleSet:
         Raises:
             PatternError: one of them cannot be used; the message begins with its id.
         """
-        for rule, search in rules:  # each by itself, to know whose mistake it is
-            try:
-                Automaton([search])
-            except PatternError as error:
-                raise PatternError(f"{rule.id}: {error}") from None
-        return cls(tuple(r for r, _ in rules), Automaton([search for _, search in rules]))
+        try:
+            return cls(tuple(r for r, _ in rules), Automaton([search for _, search in rules]))
+        except PatternError:
+            for rule, search in rules:  # each by itself, to know whose mistake it is
+                try:
+                    Automaton([search])
+                except PatternError as error:
+                    raise PatternError(f"{rule.id}: {error}") from None
+            raise
 
 
 NO_RULES = RuleSet.of(())

@@ -42,5 +42,7 @@ class SafetySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "That is nothing I can talk about.",
         "I do not follow you. What else is on your mind?",
     )
-    #: Whether the NPC is reminded of who is speaking when a line is meant for the model.
-    note_steering: bool = True
+    #: Whether the NPC is reminded of who is speaking when a line is meant for the model. Off: the
+    #: default model repeats the reminder aloud, and leaves its part no less for it. Measure another
+    #: model with `python -m benchmarks.attacks` before you switch it on.
+    note_steering: bool = False
