@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import profiler
 
-from benchmarks.gpu_stage import Setting, Stage, random_model
+from benchmarks.gpu_stage import Setting, Stage, dtype, random_model
 from benchmarks.measuring import Figures
 from benchmarks.rounds import BATCHES, CACHES, STEPS, Recorder, Round, rounds, step_figures
 from benchmarks.shapes import SHAPES
@@ -202,8 +202,7 @@ def small_pool(setting: Setting, profile: str) -> Setting:
     own = -(-(size.turn + size.out) // block)
     nodes = -(-size.scene // block) + size.npcs * -(-size.persona // block)
     blocks = size.scenes * (nodes + size.npcs * size.players * own)
-    itemsize = 2 if torch.cuda.is_available() else 4
-    block_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * itemsize * block
+    block_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype().itemsize * block
     pool = {"kv_cache_bytes": int(POOL_SHARE * blocks) * block_bytes}
     return replace(setting, config={**setting.config, **pool})
 

@@ -116,13 +116,16 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def dtype() -> torch.dtype:
+    """Of weights and KV. Triton's interpreter computes with NumPy, which has no bfloat16."""
+    return torch.bfloat16 if device().type == "cuda" else torch.float32
+
+
 def random_model(setting: Setting) -> LoadedModel:
     """A model of the setting's shape with random weights, and no text."""
-    shape, where = SHAPES[setting.shape], device()
-    # Triton's interpreter computes with NumPy, which has no bfloat16.
-    dtype = torch.bfloat16 if where.type == "cuda" else torch.float32
+    shape = SHAPES[setting.shape]
     how = {name: setting.config[name] for name in ("quantization",) if name in setting.config}
-    decoder = DeviceDecoder.random(shape, dtype, where, **how)  # type: ignore[arg-type]
+    decoder = DeviceDecoder.random(shape, dtype(), device(), **how)  # type: ignore[arg-type]
     return LoadedModel(setting.shape, shape, decoder, NoText(shape.vocab_size), None)  # type: ignore[arg-type]
 
 

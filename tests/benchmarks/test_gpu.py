@@ -153,6 +153,7 @@ def test_what_is_switched_off_changes_no_token(monkeypatch: pytest.MonkeyPatch) 
         assert computed == (2 * 25 if off == "sharing" else 33)
         return [tuple(said[request.id]) for request in requests]
 
+    monkeypatch.setattr(gpu_stage, "dtype", lambda: torch.float32)
     keys: set[int] = set()
 
     def watched(shares: Sequence[Share], most: TileRows) -> Work:
