@@ -4,7 +4,6 @@ asked, and what of it can be switched off.
 
 import gc
 import itertools
-import os
 import statistics
 import sys
 import time
@@ -14,10 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
-import psutil
 import torch
 
-from benchmarks.measuring import Figures, burst_figures
+from benchmarks.measuring import Figures, burst_figures, process_seconds
 from benchmarks.shapes import SHAPES, NoText
 from engine.blocks import BlockPool
 from engine.config import EngineConfig
@@ -147,10 +145,9 @@ class Stage:
         loop = Engine if "overlap" in setting.off else OverlapEngine
         self.engine: Engine = loop(runner, model.tokenizer, pool, length, self.config)  # type: ignore[arg-type]
         self._open: dict[tuple[int, tuple[int, ...]], Prefix] = {}
-        now = time.time()
         self.started = {
             "start_s": time.perf_counter() - begun,
-            "process_s": now - psutil.Process(os.getpid()).create_time(),
+            "process_s": process_seconds(),
             "kv_tokens": self.blocks * self.config.block_size,
         }
 

@@ -126,6 +126,11 @@ def commit() -> str:
     return ""
 
 
+def process_seconds() -> float:
+    """How long ago this process began: what imports take counts, too."""
+    return time.time() - psutil.Process().create_time()
+
+
 @functools.cache
 def machine() -> str:
     """The processor's name and the number of cores; the GPU, if there is one."""

@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import Column
+from benchmarks.measuring import Column, process_seconds
 from benchmarks.rounds import (
     BATCHES,
     CACHES,
@@ -266,9 +266,13 @@ async def measure_online(
 
 def note_start(run: Run, engine: Offline | Online, started: float) -> None:
     """How long the engine took to start, and its room."""
-    cache = engine.config.cache_config
-    tokens = cache.num_gpu_blocks * cache.block_size
-    run.recorder.add("start", {"start_s": time.perf_counter() - started, "kv_tokens": tokens}, "")
+    cache, now = engine.config.cache_config, time.perf_counter()
+    found = {
+        "start_s": now - started,
+        "process_s": process_seconds(),
+        "kv_tokens": cache.num_gpu_blocks * cache.block_size,
+    }
+    run.recorder.add("start", found, "")
 
 
 def run_on_fastest_loop(work: Coroutine[Any, Any, None]) -> None:
