@@ -24,6 +24,7 @@ class Device:
 
     Attributes:
         base, speaker, token: a step, each speaker in it, each token read.
+        tile: rows of a step that reads are filled up to a multiple of this.
         host: what the host does for each sequence of a step.
         launch: what the host does to start a step that reads.
         overlap: whether the host works while the device does.
@@ -32,13 +33,14 @@ class Device:
     base: float
     speaker: float
     token: float
+    tile: int = 1
     host: float = 0.0
     launch: float = 0.0
     overlap: bool = False
 
 
 DEVICES = {
-    "h200": Device(5.0, 0.0224, 0.0235, host=0.008, launch=6.0, overlap=True),
+    "h200": Device(5.0, 0.0224, 0.0235, tile=128, host=0.008, launch=1.5, overlap=True),
     "cpu": Device(5.0, 0.6, 0.38),
 }
 
@@ -90,7 +92,8 @@ class SimulatedRunner:
         self._clock.now += (
             device.host * (len(plan.shares) + len(plan.replies)) + device.launch * (read > 0)
         ) / 1000
-        took = device.base + device.speaker * speakers + device.token * read
+        filled = -(-plan.rows // device.tile) * device.tile - speakers if read else 0
+        took = device.base + device.speaker * speakers + device.token * filled
         begun = max(self._clock.now, self._free_at)
         self._free_at = begun + took / 1000
         if self.trace:

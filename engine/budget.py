@@ -58,8 +58,11 @@ class Budget:
 
     def _tokens_in(self, milliseconds: float, speakers: int) -> int:
         """Tokens read in a step of so many milliseconds; no fewer and no more than there may be."""
-        most = self._pace.max_num_batched_tokens - speakers
-        without_ms = self._cost.expected_ms(speakers, 1) - self._cost.token_ms
-        for_reading = max(milliseconds - without_ms, _LEAST_SHARE * without_ms)
-        tokens = min(for_reading / self._cost.token_ms, most)
-        return min(max(int(tokens), self._pace.min_prefill_tokens), most)
+        pace, bare_ms = self._pace, self._cost.bare_ms(speakers)
+        for_reading_ms = max(milliseconds - bare_ms, _LEAST_SHARE * bare_ms)
+        wanted = for_reading_ms / self._cost.token_ms
+        most = pace.max_num_batched_tokens - speakers
+        tokens = min(max(wanted, pace.min_prefill_tokens), most)
+        tiles = round((speakers + tokens) / pace.row_tile)  # the last is paid for in any case
+        filled = tiles * pace.row_tile - speakers
+        return filled if pace.min_prefill_tokens <= filled <= most else int(tokens)

@@ -13,7 +13,8 @@ _SWEEPS = 6
 class StepCost:
     """Learns `milliseconds = base + per speaker · n + (reading + per token · p, if p > 0)`.
 
-    n requests speak, p tokens are read. Base and speakers are of their own because a step of one
+    n requests speak, p tokens are read; as a step that reads computes full tiles of `row_tile` rows,
+    p counts what fills the last one. Base and speakers are of their own because a step of one
     speaker costs far more than a sixteenth of one of sixteen; reading is, because steps that only
     speak may be launched more cheaply.
 
@@ -24,7 +25,8 @@ class StepCost:
     same.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, row_tile: int = 1) -> None:
+        self._row_tile = row_tile
         self._cost = list(_GUESS)
         self._anchor = [1.0 / unsure**2 for unsure in _UNSURE]
         # Normal equations: products of what steps had, and of what they had with what they took.
@@ -37,7 +39,13 @@ class StepCost:
     def expected_ms(self, speakers: int, tokens: int = 0) -> float:
         """Milliseconds of a step in which `speakers` speak and `tokens` are read."""
         base, speaker, reading, token = self._cost
-        return base + speaker * speakers + (reading + token * tokens if tokens else 0.0)
+        filled = self._filled(speakers, tokens)
+        return base + speaker * speakers + (reading + token * filled if tokens else 0.0)
+
+    def bare_ms(self, speakers: int) -> float:
+        """Milliseconds of a step that reads beside `speakers`, but for the tokens themselves."""
+        base, speaker, reading, _ = self._cost
+        return base + speaker * speakers + reading
 
     @property
     def token_ms(self) -> float:
@@ -48,7 +56,7 @@ class StepCost:
         """Take in one measured step."""
         expected = max(self.expected_ms(speakers, tokens), 1e-3)
         took = min(milliseconds, _SURPRISE * expected)
-        step = (1.0, speakers, float(tokens > 0), tokens)
+        step = (1.0, speakers, float(tokens > 0), self._filled(speakers, tokens))
         for i in range(4):
             weighted = step[i] / max(took, expected) ** 2
             row, anchor = self._square[i], (1 - _REMEMBER) * self._anchor[i]
@@ -58,6 +66,10 @@ class StepCost:
             past = _REMEMBER * self._with_time[i] + anchor * self._cost[i]
             self._with_time[i] = past + weighted * took
         self._solve()
+
+    def _filled(self, speakers: int, tokens: int) -> int:
+        """Rows that a step computes beside those of speakers."""
+        return tokens and -(-(speakers + tokens) // self._row_tile) * self._row_tile - speakers
 
     def _solve(self) -> None:
         """Least squares without negative solutions, by coordinate descent from the last ones."""

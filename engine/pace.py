@@ -8,7 +8,11 @@ from engine.config import EngineConfig
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Settings of `EngineConfig` whose defaults depend on the device; see there what each means."""
+    """Settings of `EngineConfig` whose defaults depend on the device; see there what each means.
+
+    Attributes:
+        row_tile: a step that reads takes as long as if its rows were a multiple of this.
+    """
 
     max_num_seqs: int
     reserved_slots: int
@@ -18,6 +22,7 @@ class Pace:
     urgent_step_target_ms: float
     long_step_ms: float
     late_share: float
+    row_tile: int
 
     @classmethod
     def of(cls, config: EngineConfig) -> "Pace":
@@ -27,7 +32,7 @@ class Pace:
         everybody, and a step has room for all slots and some reading.
         """
         usual = GPU if config.device == "cuda" else CPU
-        named = {field.name: getattr(config, field.name) for field in fields(cls)}
+        named = {field.name: getattr(config, field.name, None) for field in fields(cls)}
         named = {name: value for name, value in named.items() if value is not None}
         slots = named.get("max_num_seqs", usual.max_num_seqs)
         reserved = named.get("reserved_slots", usual.reserved_slots)
@@ -63,6 +68,7 @@ CPU = Pace(
     urgent_step_target_ms=40.0,
     long_step_ms=math.inf,
     late_share=0.0,
+    row_tile=1,
 )
 
 #: A step costs as much as 200 tokens that are read in it, or 200 speakers: many speak together, and
@@ -77,4 +83,5 @@ GPU = Pace(
     urgent_step_target_ms=16.0,
     long_step_ms=55.0,
     late_share=0.005,
+    row_tile=128,
 )

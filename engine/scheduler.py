@@ -50,8 +50,8 @@ class Scheduler:
         places = config.swap_space // pool.block_bytes if pool.block_bytes else 0
         self._swapping = Swapping(self._memory, places)
         self._policy = make_policy(config)
-        self.cost = StepCost()
         self.pace = Pace.of(config)
+        self.cost = StepCost(self.pace.row_tile)
         self._budget = Budget(self.pace, self.cost)
         self._quest_seen = -math.inf
         self.waiting: list[Request] = []

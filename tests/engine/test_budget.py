@@ -13,16 +13,18 @@ from engine.cost import StepCost
 from engine.pace import CPU, GPU, Pace
 
 
-def cost_of(base: float, speaker: float, token: float) -> StepCost:
-    cost = StepCost()
+def cost_of(base: float, speaker: float, token: float, tile: int) -> StepCost:
+    cost = StepCost(tile)
     for number in range(300):
         speakers, tokens = 1 + number % 16, (0, 0, 300)[number % 3]
-        cost.learn(speakers, tokens, base + speaker * speakers + token * tokens)
+        filled = tokens and -(-(speakers + tokens) // tile) * tile - speakers
+        cost.learn(speakers, tokens, base + speaker * speakers + token * filled)
     return cost
 
 
-CORES = cost_of(5.0, 0.6, 0.38)
-H200 = cost_of(5.0, 0.022, 0.0235)
+CORES = cost_of(5.0, 0.6, 0.38, CPU.row_tile)
+H200 = cost_of(5.0, 0.022, 0.0235, GPU.row_tile)
+HALF_TILE_MS = 0.55 * GPU.row_tile * 0.0235
 
 
 def test_reading_takes_what_the_target_leaves() -> None:
@@ -57,8 +59,16 @@ def test_few_tokens_come_late_whatever_happens(steps: list[tuple[int, bool]]) ->
         target = GPU.urgent_step_target_ms if urgent else GPU.step_target_ms
         least = 1.6 * H200.expected_ms(speakers)  # of which reading has its share in any case
         spoken += speakers
-        late += speakers * (H200.expected_ms(speakers, tokens) > 1.05 * max(target, least))
+        took = H200.expected_ms(speakers, tokens)
+        late += speakers * (took > max(target, least) + HALF_TILE_MS)
         assert late <= GPU.late_share * (spoken + 50 * GPU.max_num_seqs)
+
+
+@given(speakers=st.integers(1, 256), urgent=st.booleans())
+def test_tiles_are_filled(speakers: int, urgent: bool) -> None:
+    """The rows that fill the last one take as long as if nobody had used them."""
+    rows = speakers + Budget(GPU, H200).reading(speakers, urgent=urgent)
+    assert rows % GPU.row_tile == 0
 
 
 def test_on_two_cores_no_token_comes_late() -> None:
