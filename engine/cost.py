@@ -13,8 +13,8 @@ _SWEEPS = 6
 class StepCost:
     """Learns `milliseconds = base + per speaker · n + (reading + per token · p, if p > 0)`.
 
-    n requests speak, p tokens are read; as a step that reads computes full tiles of `row_tile` rows,
-    p counts what fills the last one. Base and speakers are of their own because a step of one
+    n requests speak, p tokens are read; a step that reads computes full tiles of `row_tile` rows,
+    and p counts what fills the last one. Base and speakers are of their own because a step of one
     speaker costs far more than a sixteenth of one of sixteen; reading is, because steps that only
     speak may be launched more cheaply.
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from engine.config import EngineConfig
 
@@ -32,8 +33,8 @@ class Pace:
         everybody, and a step has room for all slots and some reading.
         """
         usual = GPU if config.device == "cuda" else CPU
-        named = {field.name: getattr(config, field.name, None) for field in fields(cls)}
-        named = {name: value for name, value in named.items() if value is not None}
+        said = ((field.name, getattr(config, field.name, None)) for field in fields(cls))
+        named: dict[str, Any] = {name: value for name, value in said if value is not None}
         slots = named.get("max_num_seqs", usual.max_num_seqs)
         reserved = named.get("reserved_slots", usual.reserved_slots)
         rows = named.get("max_num_batched_tokens", usual.max_num_batched_tokens)
