@@ -132,8 +132,8 @@ class Connection:
         try:
             message = parse(frame, self._settings.limits, binary=self._binary)
             elsewhere = None if wait_s else await self._prepare(message)
-            if self._closing is not None:
-                return
+            if self._closing is not None or (self._session is not None and self._session.parted):
+                return  # in the second case the client is about to hear of it, and asks again there
             if elsewhere is not None:
                 self._send_on(message, elsewhere)
                 return
@@ -325,5 +325,5 @@ class Connection:
     def _part(self, *, keep: bool) -> None:
         """Let go of the session: it ends, or waits for its player."""
         session, self._session = self._session, None
-        if session is not None:
+        if session is not None and not session.parted:
             (self._house.sessions.lose if keep else self._house.sessions.end)(session)

@@ -20,7 +20,7 @@ from gameserver.packs import CannotFind, find_packs
 from gameserver.settings import Settings
 from gameserver.stores.choose import redis_store
 from gameserver.stores.sqlite import FILE, inspect_file
-from gameserver.stores.store import StoreDown, StoreError
+from gameserver.stores.store import StoreError
 from npc.roster import load_roster
 from scenes.pack import PackError, load_pack
 
@@ -218,10 +218,7 @@ def _store(settings: Settings) -> Finding:
 async def _redis(settings: Settings) -> Finding:
     store = redis_store(settings)
     try:
-        await store.open()
-        server = await store.health()
-    except StoreDown as error:
-        raise StoreError(str(error)) from error
+        server = await store.examine()
     finally:
         await store.close()
     found = f"Redis {server['version']}"

@@ -34,6 +34,7 @@ class Session:
         id, player, name: who this is.
         private: its stream `me`.
         diary: what it writes down of itself.
+        parted: whether it goes on at another node, and is nothing but a name here.
         outbox: what it has still to be told.
     """
 
@@ -61,6 +62,7 @@ class Session:
         self._settings = settings
         self._flow = settings.flow
         self._tally = tally
+        self.parted = False
         self._scenes: dict[str, SceneActor] = {}
         self._receipts = Receipts(
             settings.flow.answers, settings.flow.answer_bytes, diary.answers()
@@ -126,6 +128,7 @@ class Session:
 
     def part(self) -> None:
         """It goes on at another node: its seats here are free."""
+        self.parted = True
         for actor in self._scenes.values():
             if actor.has(self):
                 actor.leave(self)

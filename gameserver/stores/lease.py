@@ -13,13 +13,15 @@ from collections.abc import Callable
 import structlog
 
 from gameserver.stores.journal import Journal
-from gameserver.stores.store import Elsewhere, SharedStore, StoreDown
+from gameserver.stores.store import Elsewhere, SharedStore, StoreDown, StoreError
 from gameserver.tally import Tally
 
 #: Renewals a lease, and how much of a lease is given up for clocks that run at different speeds and
 #: for words that are under way.
 _RENEWALS = 3
 _MARGIN = 1 / 6
+#: So many times sooner than usual a renewal is tried again that failed.
+_HASTE = 8
 
 _log = structlog.get_logger("troupe.store")
 
@@ -42,8 +44,11 @@ class Leases:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Announce this node, and hold on from now on. Raises `StoreDown`."""
-        await self._renew()
+        """Announce this node, and hold on from now on. Raises `StoreError`."""
+        try:
+            await self._renew()
+        except StoreDown as error:
+            raise StoreError(str(error)) from error
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
@@ -63,29 +68,28 @@ class Leases:
         return await self._store.holder(bucket)
 
     async def _run(self) -> None:
-        period = self._lease_s / _RENEWALS
-        silent = False
+        wait = period = self._lease_s / _RENEWALS
+        frozen = False
         while True:
-            await asyncio.sleep(period / 8 if self._journal.late else period)
+            await asyncio.sleep(wait)
             try:
                 await self._renew()
-                silent = False
+                wait, frozen = period, False
             except StoreDown as error:
                 self._tally.count("lease_failures")
-                if self._journal.late and not silent:
-                    silent = True
+                wait = period / _HASTE
+                if self._journal.late and not frozen:
+                    frozen = True
                     _log.warning("the store does not answer; scenes stand still", error=str(error))
                     self.on_late()
-                period = self._lease_s / _RENEWALS / 8
-            else:
-                period = self._lease_s / _RENEWALS
 
     async def _renew(self) -> None:
         asked = time.monotonic()
         held = dict(self.held)
         lost = await self._store.renew(held)
         for bucket in lost:
-            self.held.pop(bucket, None)
+            if self.held.get(bucket) == held[bucket]:  # or it was claimed anew meanwhile
+                del self.held[bucket]
         if lost:
             self._journal.give_up({bucket: held[bucket] for bucket in lost})
         # Only now may anybody be told more: what is not ours any more is known.

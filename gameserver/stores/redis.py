@@ -85,10 +85,18 @@ class RedisStore:
     async def open(self) -> None:
         """See `Store`. Raises `StoreError` if Redis cannot be reached, is too old, or holds the
         keys of a newer version."""
+        await self.examine()
         try:
-            info: dict[str, Any] = await self._redis.info("server")
-            await self._redis.set(f"{self._prefix}:format", _FORMAT, nx=True)
-            known = int(await self._redis.get(f"{self._prefix}:format") or 0)
+            await self._ask(lambda: self._redis.set(f"{self._prefix}:format", _FORMAT, nx=True))
+        except StoreDown as error:
+            raise StoreError(f"{error}: nothing can be written there") from error
+
+    async def examine(self) -> Mapping[str, str]:
+        """What Redis it is, and how it is configured: version, role, aof, eviction. Changes
+        nothing; raises `StoreError` as `open` does."""
+        try:
+            info: dict[str, Any] = await self._redis.info()
+            known = int(await self._redis.get(f"{self._prefix}:format") or _FORMAT)
         except AuthenticationError as error:
             raise StoreError(
                 f"Redis at {self._at} refuses us ({error}): correct the user and the password in "
@@ -106,6 +114,12 @@ class RedisStore:
                 f"Redis at {self._at} holds worlds of a newer Troupe (format {known}, this one "
                 f"knows {_FORMAT}): start that version, or choose another store.prefix"
             )
+        return {
+            "version": version,
+            "role": str(info["role"]),
+            "aof": str(info["aof_enabled"]),
+            "eviction": str(info["maxmemory_policy"]),
+        }
 
     async def close(self) -> None:
         """See `Store`."""
@@ -148,6 +162,8 @@ class RedisStore:
             for bucket, write in unit.writes:
                 if isinstance(write, Keep):
                     self._kept[bucket] = int(write.seconds * 1000)
+                elif isinstance(write, Erase):
+                    self._kept.pop(bucket, None)
             kept = {b: self._kept[b] for b in unit.epochs if b in self._kept}
             writes = [(bucket, *_plain(write, values)) for bucket, write in unit.writes]
             plain.append((unit.epochs, writes, kept))
@@ -198,16 +214,6 @@ class RedisStore:
                 args=[self._prefix, msgspec.msgpack.encode(list(held.items()))],
             )
         )
-
-    async def health(self) -> Mapping[str, str]:
-        """What `troupe doctor` wants to know of the server's configuration."""
-        server = await self._ask(lambda: self._redis.info())
-        return {
-            "version": str(server["redis_version"]),
-            "role": str(server["role"]),
-            "aof": str(server["aof_enabled"]),
-            "eviction": str(server["maxmemory_policy"]),
-        }
 
     async def _forget(self, prefix: str) -> int:
         count = 0

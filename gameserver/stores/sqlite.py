@@ -40,6 +40,7 @@ _SCHEMA = """
 CREATE TABLE bucket (
   name TEXT PRIMARY KEY, epoch INTEGER NOT NULL, seconds REAL, ends REAL
 ) WITHOUT ROWID;
+CREATE INDEX bucket_ends ON bucket (ends) WHERE ends IS NOT NULL;
 CREATE TABLE page (
   bucket TEXT, key TEXT, value BLOB NOT NULL, PRIMARY KEY (bucket, key)
 ) WITHOUT ROWID;

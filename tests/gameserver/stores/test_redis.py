@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from gameserver.doctor import examine
 from gameserver.stores.store import Append, Elsewhere, Holding, Put, StoreDown, StoreError, Unit
+from tests.gameserver.stage import settings_with
 from tests.gameserver.stores.conftest import redis_store
 from tests.gameserver.stores.redis_server import PROGRAM, RedisServer
+from tests.gameserver.test_doctor import WELL
 
 
 @pytest.fixture
@@ -135,6 +138,25 @@ async def test_no_request_hangs_and_all_go_on_when_redis_is_back(own_redis: Redi
     assert isinstance(again, Holding)
     assert [s for s, _ in again.log] == [1, 2, 3]
     await store.close()
+
+
+async def test_doctor_asks_redis_whether_it_keeps_what_it_is_given(
+    own_redis: RedisServer, tmp_path: Path
+) -> None:
+    async def look() -> tuple[str, str]:
+        settings = settings_with(console_port=0, redis=own_redis.url)
+        found = await asyncio.to_thread(examine, settings, tmp_path, WELL)
+        return next((f.state, f.found) for f in found if f.name == "worlds")
+
+    assert (await look())[0] == "ok"
+    own_redis.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    assert "allkeys-lru" in (await look())[1]
+    own_redis.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    own_redis.command("CONFIG", "SET", "appendonly", "no")
+    state, found = await look()
+    assert (state, "without AOF" in found) == ("missing", True)
+    own_redis.kill()
+    assert (await look())[0] == "broken"
 
 
 async def test_a_redis_that_cannot_be_used_is_named_without_its_password(

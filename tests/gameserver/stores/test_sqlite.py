@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import subprocess
 import sys
@@ -10,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from gameserver.doctor import examine
 from gameserver.stores.sqlite import FILE, SqliteStore
 from gameserver.stores.store import Holding, Keep, Put, StoreDown, StoreError, Unit
+from tests.gameserver.stage import settings_with
+from tests.gameserver.test_doctor import WELL
 
 CRASH = """
 import asyncio, os, sys
@@ -131,3 +135,35 @@ async def test_a_closed_store_is_down(tmp_path: Path) -> None:
     await store.close()
     with pytest.raises(StoreDown):
         await store.peek("inn", "k")
+
+
+async def test_doctor_tells_of_the_file_and_changes_nothing(tmp_path: Path) -> None:
+    def finding() -> tuple[str, str]:
+        found = examine(settings_with(console_port=0, data=str(tmp_path)), tmp_path, WELL)
+        return next((f.state, f.found) for f in found if f.name == "worlds")
+
+    async def look() -> tuple[str, str]:
+        return await asyncio.to_thread(finding)
+
+    assert (await look())[0] == "ok"
+    assert not os.listdir(tmp_path), "nothing was made"
+    file = await filled(tmp_path)
+    assert await look() == ("ok", str(file))
+    store = SqliteStore(tmp_path)
+    await store.open()
+    assert await look() == ("ok", str(file)), "a server that runs is no fault"
+    await store.close()
+    scribble(file)
+    assert (await look())[0] == "broken"
+
+
+def test_serve_says_that_a_folder_is_in_use(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode=EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        wish = ["serve", "--port", "0", "--console-port", "0", "--data", str(tmp_path)]
+        command = [sys.executable, "-m", "gameserver.cli", *wish, "--model", "script:none"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "in use by another server" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr

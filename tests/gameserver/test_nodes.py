@@ -1,0 +1,219 @@
+"""Several nodes on one Redis: one owner of a scene at any time, by epoch; who comes to the wrong
+node is sent on; a node that ends, sleeps or is cut off is replaced, and says nothing more."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gameserver.crowd import Talker, agree
+from tests.gameserver.player import Player
+from tests.gameserver.process import Process
+from tests.gameserver.stage import SCENE, write_pack
+from tests.gameserver.stores.redis_server import PROGRAM, RedisServer
+from tests.gameserver.test_crashes import FREE, settle
+
+pytestmark = [
+    pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed"),
+    pytest.mark.timeout(300),
+]
+REPLY = "The bridge is gone. Nobody leaves tonight, and nobody comes."
+LEASE_S = 1.5
+
+
+class Cluster:
+    """A Redis, and nodes that share it.
+
+    Attributes:
+        nodes: by name.
+    """
+
+    def __init__(self, folder: Path, redis: RedisServer, step_ms: float = 2.0) -> None:
+        pack = write_pack(folder / "pack")
+        self.redis = redis
+        self.nodes: dict[str, Process] = {}
+        for name in ("one", "two"):
+            process = Process(
+                folder,
+                [REPLY],
+                step_ms,
+                node=name,
+                scenes=[str(pack)],
+                redis=redis.url,
+                store={"lease_s": LEASE_S, "checkpoint_ms": 20},
+                **FREE,
+            )
+            self.nodes[name] = process
+
+    async def start(self) -> None:
+        for node in self.nodes.values():
+            node.spawn()
+        await asyncio.gather(*(node.ready() for node in self.nodes.values()))
+
+    async def player(self, node: str, name: str, *, join: bool = True) -> Player:
+        player = await Player.dial(self.nodes[node], name)  # type: ignore[arg-type]
+        await player.identify()
+        if join:
+            player.stream = (await player.ask("scene.join", {"scene": SCENE})).get("st")
+        return player
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path, redis: RedisServer) -> AsyncIterator[Cluster]:
+    redis.command("FLUSHALL")
+    made = Cluster(tmp_path, redis)
+    await made.start()
+    yield made
+    for node in made.nodes.values():
+        with contextlib.suppress(Exception):
+            node.signal(signal.SIGCONT)
+        node.kill()
+
+
+async def test_who_comes_to_the_wrong_node_is_sent_on(cluster: Cluster) -> None:
+    ann = await cluster.player("one", "ann")
+    bob = await cluster.player("two", "bob", join=False)
+    moved = await bob.ask("scene.join", {"scene": SCENE})
+    assert moved["t"] == "scene.moved"
+    assert set(moved["d"]) == {"url", "ticket", "delay_ms"}
+    assert (await bob.ask("scene.join", {"scene": SCENE, "instance": "b"}))["t"] == "scene.joined"
+    there = await cluster.player("one", "bob")
+    end = await there.hear()
+    assert (await ann.get("npc.turn.end", turn=end["turn"]))["d"] == end
+    # A node that ends in good order hands over at once, and its players go on elsewhere.
+    welcome = next(m["d"] for m in ann.log if m["t"] == "welcome")
+    last = max(m["s"] for m in ann.log if m.get("st") == SCENE and "s" in m)
+    assert await cluster.nodes["one"].terminate() == 0
+    again = await Player.dial(cluster.nodes["two"], "ann")  # type: ignore[arg-type]
+    resume = {
+        "session": welcome["session"],
+        "token": welcome["resume_token"],
+        "cursors": [{"st": SCENE, "s": last}],
+    }
+    assert (await again.identify(resume=resume))["d"]["resumed"]
+    synced = await again.get("scene.synced")
+    again.stream, again._last_id = SCENE, 100
+    told = (await again.ask("history.get", {"npc": "mira"}))["d"]["items"]
+    assert [item["text"] for item in told] == ["Hello?", REPLY]
+    assert synced["ep"] > there.log[-1].get("ep", 0)
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
+async def test_a_node_that_ends_or_sleeps_is_replaced_and_nothing_is_lost(
+    cluster: Cluster, how: str
+) -> None:
+    """Players talk while the node that has their scene is killed, or stopped past its lease."""
+    nodes = list(cluster.nodes.values())
+    talkers = [Talker(nodes, name, 1) for name in ("ann", "bob", "cid")]
+    for talker in talkers:
+        talker.servers = [nodes[0]]
+    stop = asyncio.Event()
+    lives = asyncio.gather(*(talker.live(stop) for talker in talkers))
+    await asyncio.sleep(1.0)
+    for talker in talkers:
+        talker.servers = nodes
+    before = {talker.name: len(talker.ended) for talker in talkers}
+    nodes[0].signal(getattr(signal, how))
+    struck = time.monotonic()
+    for talker in talkers:
+        talker.deaf_to = nodes[0]
+        talker.drop()  # a client finds out by its heartbeat
+    while not all(len(t.ended) > before[t.name] for t in talkers):
+        assert time.monotonic() - struck < 20
+        await asyncio.sleep(0.02)
+    taken = time.monotonic() - struck
+    if how == "SIGSTOP":
+        nodes[0].signal(signal.SIGCONT)
+        for talker in talkers:
+            talker.deaf_to = None
+    await asyncio.sleep(1.0)
+    stop.set()
+    async with asyncio.timeout(60):
+        await lives
+    await settle(talkers)
+    agree(talkers)
+    assert all(len(talker.accepted) > 2 for talker in talkers)
+    epochs = {m["ep"] for m in talkers[0].events.values() if m.get("st") == SCENE}
+    assert len(epochs) >= 2, "another owner, another epoch"
+    assert taken < LEASE_S + 1 + 3, f"handed over after {taken:.1f} s"  # with a turn of speech
+
+
+async def test_a_stopped_node_says_nothing_when_it_wakes(cluster: Cluster) -> None:
+    """Its clients, which never left, hear no word more of a turn that another node has ended."""
+    ann = await cluster.player("one", "ann")
+    await ann.say()
+    await ann.get("npc.delta")
+    cluster.nodes["one"].signal(signal.SIGSTOP)
+    await ann.quiet(0.2)
+    heard = len([m for m in ann.log if m["t"] == "npc.delta"])
+    deadline = time.monotonic() + LEASE_S * 2 + 2
+    bob = await cluster.player("two", "bob", join=False)
+    while (await bob.ask("scene.join", {"scene": SCENE}))["t"] != "scene.joined":
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.1)
+    cluster.nodes["one"].signal(signal.SIGCONT)
+    code = await ann.closed()
+    assert code == 4450
+    assert len([m for m in ann.log if m["t"] == "npc.delta"]) == heard
+    assert "npc.turn.end" not in ann.types()
+    moved = [m["d"] for m in ann.log if m["t"] == "scene.moved"]
+    assert len(moved) == 1
+    assert ann.log[-1]["d"]["code"] == "moved"
+
+
+async def test_scenes_stand_still_while_redis_is_gone_and_go_on_when_it_is_back(
+    cluster: Cluster,
+) -> None:
+    ann = await cluster.player("one", "ann")
+    assert (await ann.hear())["text"] == REPLY
+    redis = cluster.redis
+    redis.signal(signal.SIGSTOP)
+    await ann.send("say", {"npc": "mira", "text": "Now?"}, st=SCENE, id=50)
+    notice = await ann.get("notice", code="degraded")  # past the deadline
+    assert notice["st"] == SCENE
+    began = time.monotonic()
+    refused = await ann.ask("say", {"npc": "mira", "text": "And now?"}, id=51)
+    assert time.monotonic() - began < 1.0
+    assert refused["d"]["code"] == "busy"
+    assert not [m for m in ann.log if m.get("re") == 50], "nothing is told before it is kept"
+    redis.signal(signal.SIGCONT)
+    accepted = await ann.get("say.accepted")
+    assert accepted["re"] == 50
+    end = (await ann.get("npc.turn.end"))["d"]
+    if end["status"] == "interrupted":
+        assert end["reason"] == "degraded"
+    ann._last_id = 60
+    assert (await ann.hear("Again?"))["text"] == REPLY
+    # A restart of Redis, with its data and without its scripts.
+    redis.kill()
+    redis.start()
+    ann._last_id = 70
+    async with asyncio.timeout(20):
+        answer = await ann.ask("say", {"npc": "mira", "text": "Still?"})
+        while answer["t"] != "say.accepted":
+            await asyncio.sleep(0.2)
+            answer = await ann.ask("say", {"npc": "mira", "text": "Still?"})
+    for trouble, cure in (
+        (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")),
+        (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0")),
+    ):
+        redis.command(*trouble)
+        await ann.send("say", {"npc": "harn", "text": "Now?"}, st=SCENE, id=ann._last_id + 1)
+        ann._last_id += 1
+        await asyncio.sleep(0.3)
+        redis.command(*cure)
+        async with asyncio.timeout(20):
+            while not [m for m in ann.log if m.get("re") == ann._last_id]:
+                await ann.receive()
