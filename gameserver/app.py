@@ -38,6 +38,7 @@ from gameserver.settings import Settings
 from gameserver.stores.choose import choose_store
 from gameserver.stores.store import Store
 from npc.cast import Cast
+from npc.safety.rules import load_rules
 from npc.safety.wary import wary
 
 SCRIPT = "script:"
@@ -121,8 +122,8 @@ class Application:
         """Open the console, then everything it reports on; players may come when this returns.
 
         Raises:
-            PortTaken, StoreError, ModelError, PackError, OutOfMemory: what is wrong and what to do
-                about it. Call `stop` also then.
+            PortTaken, StoreError, RulesError, ModelError, PackError, OutOfMemory: what is wrong and
+                what to do about it. Call `stop` also then.
         """
         settings = self.settings
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -134,6 +135,8 @@ class Application:
         await self._console.start()
         # The game port opens last. Whether it can be had is better known before a long download.
         bind(settings.host, settings.port, "--port").close()
+        if settings.safety.filter_file is not None:  # so are mistakes in the rules
+            load_rules(Path(settings.safety.filter_file))
         self._store = choose_store(settings)
         await self._store.open()
         self.engine = await self._in_thread(self._make_engine)
@@ -148,9 +151,12 @@ class Application:
         )
         await self.game.start()
         self.game_port = self.game.port
-        self._reloader = Reloader(self.cast, self._find_packs, self.game.adopt)
+        rules = self.game.safety.reload
+        self._reloader = Reloader(self.cast, self._find_packs, self.game.adopt, rules)
         if settings.watch:
-            places = [Path(folder) for folder in settings.scenes] or self._packs
+            places = [Path(folder) for folder in settings.scenes] or list(self._packs)
+            if settings.safety.filter_file is not None:
+                places.append(Path(settings.safety.filter_file))
             self._in_background(self._reloader.watch(places))
         # What exists now lives as long as the node: the collector need not visit it any more.
         gc.collect()

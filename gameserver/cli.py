@@ -134,6 +134,7 @@ def serve(
     from gameserver.settings import Settings, SettingsError
     from gameserver.startup_display import StartupDisplay
     from gameserver.stores.store import StoreError
+    from npc.safety.rules import RulesError
     from scenes.pack import PackError
 
     logs.configure(log_level)
@@ -163,7 +164,7 @@ def serve(
         with display:
             asyncio.run(node.run(on_ready=lambda: _welcome(display, node)))
     except (
-        *(EngineError, PackError, SettingsError, StoreError),
+        *(EngineError, PackError, SettingsError, StoreError, RulesError),
         *(CannotFind, CannotStart, OSError),
     ) as error:
         display.close()

@@ -11,6 +11,7 @@ import watchfiles
 from engine.errors import EngineError
 from gameserver.packs import CannotFind
 from npc.cast import Cast, OpenScene, Reloaded
+from npc.safety.rules import RulesError
 from scenes.pack import PackError
 
 _log = structlog.get_logger("troupe.reload")
@@ -20,7 +21,7 @@ _SETTLE_MS = 200
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a pack stays as it was.
+    """Why a pack, or the rules for speech, stay as they were.
 
     Attributes:
         file, line, field: where the mistake is; line 0 and field "" if it concerns more.
@@ -54,6 +55,7 @@ class Reloader:
     Args:
         find: the folders of the packs that should be open.
         adopt: told each new version in the moment from which on it counts.
+        rules: reads the rules for speech again, or raises `RulesError`.
     """
 
     def __init__(
@@ -61,17 +63,25 @@ class Reloader:
         cast: Cast,
         find: Callable[[], tuple[Path, ...]],
         adopt: Callable[[OpenScene], None],
+        rules: Callable[[], None] = lambda: None,
     ) -> None:
         self._cast = cast
         self._find = find
         self._adopt = adopt
+        self._rules = rules
         self._lock = asyncio.Lock()
 
     async def reload(self) -> Report:
-        """Read all packs again. One that cannot be used, or is gone, keeps its old version."""
+        """Read all packs and the rules for speech again. What cannot be used, or is gone, keeps its
+        old version.
+        """
         async with self._lock:
             scenes: list[Reloaded] = []
             faults: list[Fault] = []
+            try:
+                self._rules()
+            except RulesError as error:
+                faults.append(Fault(str(error.file), 0, "", error.problem))
             try:
                 folders = self._find()
             except CannotFind as error:
@@ -87,7 +97,7 @@ class Reloader:
                 except EngineError as error:
                     faults.append(Fault(str(folder), 0, "", str(error)))
             for fault in faults:
-                _log.warning("a scene stays as it was", **asdict(fault))
+                _log.warning("this stays as it was", **asdict(fault))
             for scene in scenes:
                 if scene.what != "unchanged":
                     _log.info("a scene follows its files", **asdict(scene))

@@ -20,7 +20,17 @@ Text = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST)]
 
 
 class RulesError(ValueError):
-    """A file of rules cannot be used; the message names file, place and problem."""
+    """A file of rules cannot be used.
+
+    Attributes:
+        file: which.
+        problem: what is wrong in it, and where.
+    """
+
+    def __init__(self, file: Path, problem: str) -> None:
+        super().__init__(f"{file}: {problem}")
+        self.file = file
+        self.problem = problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +131,9 @@ def load_rules(file: Path) -> RuleSet:
             raise ValueError(f"is larger than {MAX_BYTES} bytes")
         return parse_rules(file.read_bytes())
     except OSError as error:
-        raise RulesError(f"{file}: {error.strerror}") from None
+        raise RulesError(file, error.strerror or str(error)) from None
     except ValueError as error:
-        raise RulesError(f"{file}: {error}") from None
+        raise RulesError(file, str(error)) from None
 
 
 def parse_rules(data: bytes) -> RuleSet:
