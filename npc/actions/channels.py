@@ -72,11 +72,6 @@ class Channels:
         self._said = ""  # end of the speech so far
         self._marked = False  # whether markup came after it
 
-    @property
-    def deciding(self) -> bool:
-        """Whether an action, a direction or a thought may have begun."""
-        return bool(self._held)
-
     def push(self, text: str) -> list[Piece | Act]:
         """Take in new text; return what is decided by it, in order."""
         if self._plain:

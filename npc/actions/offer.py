@@ -82,10 +82,6 @@ class Offer:
         """Tokens that a reply may have for actions, beyond those of its words."""
         return TOKENS if self.actions else 0
 
-    def schema(self, name: str) -> str | None:
-        """The schema of an action; None if it is not open."""
-        return next((action.schema for action in self.actions if action.name == name), None)
-
 
 def _rule(number: int, action: Open) -> str:
     if not action.schema:

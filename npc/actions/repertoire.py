@@ -20,7 +20,7 @@ from scenes.conditions import WorldState
 _REMEMBERED = 64
 #: Latest of them that a note tells.
 _TOLD = 3
-_TOKENS = 120
+_TOKENS = 160
 #: Characters of what a game says about a result.
 _REASON = 80
 #: Entries of a context that an argument may choose from.

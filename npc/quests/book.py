@@ -55,9 +55,6 @@ class QuestBook:
         self._quests = quests
         self._places: dict[tuple[str, str], Place] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._quests)
-
     def adopt(self, quests: Mapping[str, Quest], now: float) -> list[Change]:
         """Follow a new version of the pack: quests whose stage it no longer has begin again, those
         it does not have are forgotten.

@@ -13,13 +13,20 @@ from scenes.conditions import in_words, one_of
 _WIDTH, _HEIGHT, _ACROSS, _DOWN, _MARGIN = 210, 52, 40, 76, 24
 _ARC = 200
 _LETTERS, _JOURNAL, _REASON = 30, 34, 40
-_STYLE = (
-    "text{font:12px system-ui,sans-serif;fill:#24292f}"
-    ".id{font-weight:600}.way,.why{font-size:11px;fill:#57606a}"
-    ".why{paint-order:stroke;stroke:#fff;stroke-width:4px}"
-    "rect{fill:#f6f8fa;stroke:#57606a;rx:8px}rect.end{fill:#dafbe1;stroke:#1a7f37}"
-    "rect.now{stroke:#0969da;stroke-width:3px}"
-    "path{fill:none;stroke:#57606a}path.time{stroke-dasharray:4 3}"
+#: Of this picture alone: in a page it would hold for all others as well.
+_STYLE = "".join(
+    f".quest-graph {rule}"
+    for rule in (
+        "text{font:12px system-ui,sans-serif;fill:#24292f}",
+        ".id{font-weight:600}",
+        ".way,.quest-graph .why{font-size:11px;fill:#57606a}",
+        ".why{paint-order:stroke;stroke:#fff;stroke-width:4px}",
+        "rect{fill:#f6f8fa;stroke:#57606a;rx:8px}",
+        "rect.end{fill:#dafbe1;stroke:#1a7f37}",
+        "rect.now{stroke:#0969da;stroke-width:3px}",
+        "path{fill:none;stroke:#57606a}",
+        "path.time{stroke-dasharray:4 3}",
+    )
 )
 _ARROW = (
     '<marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" '
@@ -44,7 +51,7 @@ def graph_svg(quest: Quest, now: str = "") -> str:
     }
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        f'width="{width}" height="{height}" role="img">',
+        f'width="{width}" height="{height}" role="img" class="quest-graph">',
         f"<title>{escape(quest.title)}</title><style>{_STYLE}</style><defs>{_ARROW}</defs>",
     ]
     for stage in quest.stages.values():

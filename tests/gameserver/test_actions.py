@@ -1,15 +1,19 @@
 """Actions leave as frames where they stand in the words, and what becomes of them comes back."""
 
+import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from engine.api import AsyncEngine
 from gameserver.game import GameServer
 from npc.cast import Cast
+from scenes.document import PackError
 from tests.gameserver.player import Player
 from tests.gameserver.stage import byte_model, serving, settings_with, write_pack
 
@@ -22,23 +26,25 @@ ACTIONS = [
 
 
 @asynccontextmanager
-async def acting(folder: Path, *replies: str, inspect: bool = True) -> AsyncIterator[GameServer]:
-    """A server whose Mira can act, and says these replies in turn."""
-    pack = write_pack(folder / "pack", context=["wants", "brave", "allowed_actions"])
+async def acting(
+    folder: Path, *replies: str, person: dict[str, Any] | None = None
+) -> AsyncIterator[GameServer]:
+    """A server whose Mira can act, and says these replies in turn; `person` changes her file."""
+    pack = write_pack(folder / "pack", context=["wants", "brave", "doors", "allowed_actions"])
     file = pack / "npcs" / "mira.yaml"
-    person = yaml.safe_load(file.read_text("utf-8"))
-    file.write_text(yaml.safe_dump({**person, "actions": ACTIONS}), "utf-8")
+    fields = {**yaml.safe_load(file.read_text("utf-8")), "actions": ACTIONS, **(person or {})}
+    file.write_text(yaml.safe_dump(fields, sort_keys=False), "utf-8")
     settings = settings_with()
     engine = AsyncEngine(byte_model(replies), settings.engine)
     await engine.start()
     cast = Cast(engine, settings.replies)
-    await cast.open(pack)
-    server = GameServer(cast, settings, inspect=inspect)
-    await server.start()
     try:
+        await cast.open(pack)
+        server = GameServer(cast, settings, inspect=True)
+        await server.start()
         yield server
-    finally:
         await server.close()
+    finally:
         await cast.close()
         await engine.stop()
 
@@ -203,3 +209,46 @@ async def test_a_script_is_an_exact_stream_for_npcs_that_list_no_actions(tmp_pat
         end = await ann.hear()
         assert end["text"] == "*smiles* Hello [there]."
         assert end["actions"] == []
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "npcs.md").read_text("utf-8")
+ABOUT = PAGE.partition("## Actions\n")[2].partition("\n## ")[0]
+
+
+async def test_the_page_shows_what_happens(tmp_path: Path) -> None:
+    person = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", ABOUT, re.DOTALL)[0])
+    told = re.findall(r'"(\(Quill remembers.*?\))"', " ".join(ABOUT.split()))[0]
+    sold = '[trade {"item":"rope","price":6}]'
+    quill = {**person, "id": "mira", "name": "Quill"}
+    async with acting(tmp_path, sold, "Well.", person=quill) as server:
+        ada = await Player.enter(server, "Ada")
+        end = await ada.hear()
+        (done,) = end["actions"]
+        result = json.loads(re.findall(r"```json\n(.*?)```", ABOUT, re.DOTALL)[0])
+        sent = {**result["d"], "turn": end["turn"], "action": done["action"]}
+        assert (await ada.ask("action.result", sent))["t"] == "ack"
+        shown = prompt(server, (await ada.hear())["turn"])
+        assert told in shown
+        persona = server._engine.tokenizer.decode(
+            server._world.actors["inn"].pack._opened.part("mira").all_token_ids()
+        )
+        assert 'A wise choice, my friend. [trade {"item":"lantern","price":8}]' in persona
+        assert '[ring {"times":…,"softly":…}] rings the hand bell' in persona
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/$defs/item"},
+        {"type": "string", "pattern": "(?<=a)b"},
+        {"type": "integer", "minimum": 3, "maximum": 2},
+        {"type": "array", "uniqueItems": True},
+    ],
+)
+async def test_schemas_that_no_reply_can_be_held_to_are_named_before_anybody_plays(
+    tmp_path: Path, schema: dict[str, Any]
+) -> None:
+    actions = [{"name": "ring", "does": "rings", "args": {"bell": schema}}]
+    with pytest.raises(PackError, match="mira: actions ring: "):
+        async with acting(tmp_path, "No.", person={"actions": actions}):
+            pass

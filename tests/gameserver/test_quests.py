@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from gameserver.game import GameServer
+from scenes.document import PackError
 from tests.gameserver.nonsense import serving_nonsense
 from tests.gameserver.player import Player
-from tests.npc.quests.packs import GRIFFIN, write
+from tests.npc.quests.packs import GRIFFIN, QUEST, write
 
-QUEST = "light_in_the_mill"
+LIGHT = "light_in_the_mill"
 
 
 async def enter(server: GameServer, name: str, **wish: Any) -> Player:
@@ -53,7 +54,7 @@ async def test_two_clients_play_the_demo_quest_to_its_good_end_on_nonsense() -> 
         assert set(offered) <= {"start_quest"}  # the lantern is not for those who have not agreed
         await event(ann, "quest_accepted")
         update = (await bob.get("quest.update"))["d"]
-        assert (update["quest"], update["stage"], update["rewards"]) == (QUEST, "searching", [])
+        assert (update["quest"], update["stage"], update["rewards"]) == (LIGHT, "searching", [])
         lantern = (await bob.get("npc.action", npc="harn", name="give_item"))["d"]
         assert (lantern["args"], lantern["player"]) == ({"item": "lantern"}, "ann")
         done = {"turn": lantern["turn"], "action": lantern["action"], "ok": True}
@@ -139,3 +140,23 @@ async def test_a_quest_of_each_player_is_nobody_elses_business(tmp_path: Path) -
         assert view["d"]["quests"][0]["stage"] == "asked"
         view = await ann.ask("scene.join", {"scene": "inn"})
         assert view["d"]["quests"][0]["stage"] == "gone"
+
+
+async def test_players_keep_their_stage_in_a_new_version_and_a_broken_one_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    async with serving_nonsense(write(tmp_path)) as server:
+        ann, cast = await Player.enter(server), server._world._cast
+        await event(ann, "accepted")
+        await ann.get("quest.update", stage="gone")
+        file = tmp_path / "quests" / "mill.yaml"
+        file.write_text(QUEST.replace("The Mill", "The Old Mill"), "utf-8")
+        assert (await cast.reload(tmp_path, server.adopt)).what == "changed"
+        file.write_text(QUEST.replace("to: lost}", "to: nowhere}"), "utf-8")
+        with pytest.raises(PackError, match="no stage"):
+            await cast.reload(tmp_path, server.adopt)
+        (quest,) = (await ann.ask("scene.join", {"scene": "inn"}))["d"]["quests"]
+        assert (quest["title"], quest["stage"]) == ("The Old Mill", "gone")
+        file.write_text(QUEST.replace("gone", "away"), "utf-8")
+        await cast.reload(tmp_path, server.adopt)
+        assert (await ann.get("quest.update"))["d"]["stage"] == "asked"

@@ -94,7 +94,6 @@ def test_plain_words_are_released_as_they_come(reply: str) -> None:
     for end in range(len(reply)):
         said += "".join(p.text for p in channels.push(reply[end]) if isinstance(p, Piece))
         assert said == reply[: end + 1].rstrip()
-        assert not channels.deciding
 
 
 def test_an_asterisk_that_nothing_closes_holds_up_no_more_than_the_longest_direction() -> None:
