@@ -22,6 +22,7 @@ from engine.measures import Series
 from engine.profile import Profile
 from engine.scripted import ScriptedModel
 from engine.weights.load import LoadedModel, load_vocabulary
+from gameserver.folders import MEMORY_FILE
 from gameserver.game import GameServer
 from gameserver.http.console import LOOPBACK, Console, Prompt
 from gameserver.http.listener import Listener, authority, bind
@@ -38,6 +39,9 @@ from gameserver.settings import Settings
 from gameserver.stores.choose import choose_store
 from gameserver.stores.store import Store
 from npc.cast import Cast
+from npc.memory.memories import Memories
+from npc.memory.source import MemorySource
+from npc.notes import SourceMaker
 from npc.safety.rules import load_rules
 from npc.safety.wary import wary
 
@@ -80,7 +84,7 @@ class Application:
 
     Attributes:
         readiness: how far it is.
-        engine, cast, game: once started.
+        engine, cast, game: once started; memories, too, unless settings want none.
         console_port, game_port: once started; settings may leave the choice to the system.
     """
 
@@ -97,6 +101,7 @@ class Application:
         self.settings = settings
         self.readiness = Readiness(on_step)
         self.engine: AsyncEngine | None = None
+        self.memories: Memories | None = None
         self.cast: Cast | None = None
         self.game: GameServer | None = None
         self.console_port = 0
@@ -122,10 +127,12 @@ class Application:
         """Open the console, then everything it reports on; players may come when this returns.
 
         Raises:
+            PortTaken, StoreError, MemoryFileError, ModelError, PackError, OutOfMemory: what is
+                wrong and what to do about it. Call `stop` also then.
             PortTaken, StoreError, RulesError, ModelError, PackError, OutOfMemory: what is wrong and
                 what to do about it. Call `stop` also then.
         """
-        settings = self.settings
+        settings, sources = self.settings, list[SourceMaker]()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         open_many_files()
         self._lag.start()
@@ -139,16 +146,24 @@ class Application:
             load_rules(Path(settings.safety.filter_file))
         self._store = choose_store(settings)
         await self._store.open()
+        if settings.memory.enabled:
+            path = Path(settings.data) / MEMORY_FILE if settings.data else None
+            models = self._data_dir
+            self.memories = await Memories.open(path, settings.memory, data_dir=models)
+            sources.append(partial(MemorySource, self.memories))
         self.engine = await self._in_thread(self._make_engine)
         if self._profile is not None:
             self.engine.attach(self._profile)
         await self.engine.start()
-        wariness = (wary,) if settings.safety.note_steering else ()
-        self.cast = Cast(self.engine, settings.replies, settings.warm_npcs, wariness)
+        if settings.safety.note_steering:
+            sources.append(wary)
+        self.cast = Cast(self.engine, settings.replies, settings.warm_npcs, sources)
         await self.cast.open_all(self._packs, self.readiness.advance)
         self.game = GameServer(
             self.cast, self._for_the_game(), inspect=self._inspect, store=self._store
         )
+        if self.memories is not None:
+            self.memories.start(self.engine, settings.replies.priorities.ambient)
         await self.game.start()
         self.game_port = self.game.port
         rules = self.game.safety.reload
@@ -178,6 +193,8 @@ class Application:
             await self._store.close()
         if self.cast is not None:
             await self.cast.close()
+        if self.memories is not None:
+            await self.memories.close()
         if self.engine is not None:
             await self.engine.stop()
         if self._profile is not None and self._profile_file is not None:
@@ -243,6 +260,12 @@ class Application:
         if self.game is not None:
             self.game.release()
 
+    async def forget(self, player: str, npc: str | None = None) -> int:
+        """Forget a player, to all NPCs or one of them; returns how many records of memory."""
+        if self.game is not None:
+            self.game.forget(player, npc)
+        return 0 if self.memories is None else await self.memories.forget(player, npc)
+
     async def reload(self) -> Mapping[str, object] | None:
         """Let the scenes follow their files; what changed and what is wrong, see `Report`."""
         if self._reloader is None or not self.readiness.ready:
@@ -283,6 +306,8 @@ class Application:
             figures |= self.engine.gauges()
         if self.game is not None:
             figures |= self.game.gauges()
+        if self.memories is not None:
+            figures |= self.memories.gauges()
         return figures
 
     @property

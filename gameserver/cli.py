@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from gameserver import cards_cli, doctor_cli, halt_cli, logs, model_cli, quests_cli
+from gameserver import cards_cli, doctor_cli, halt_cli, logs, memory_cli, model_cli, quests_cli
 from gameserver.folders import data_folder
 from gameserver.packs import CannotFind, find_packs
 
@@ -203,6 +203,7 @@ model_cli.add_commands(cli)
 cards_cli.add_commands(cli)
 quests_cli.add_commands(cli)
 halt_cli.add_commands(cli)
+memory_cli.add_commands(cli)
 cli.command()(doctor_cli.doctor)
 
 

@@ -107,6 +107,7 @@ class Floor:
         self.mood = dialogue.persona.temper.resting
         self._attention: str | None = None
         self._queue: deque[Cue] = deque()
+        self._recollecting: set[str] = set()  # lines that the NPC is still thinking about
         self._orphaned: asyncio.TimerHandle | None = None
         self._finished: OrderedDict[str, Spoken] = OrderedDict()
 
@@ -130,12 +131,16 @@ class Floor:
         """
         self._check_share(cue)
         self._budgets.check(self.account, cue.session.player)
-        if self.answer is not None:
+        recollected = partial(self._recollected, cue.line.id)
+        if not self.dialogue.prepare(cue.line, recollected):
+            self._recollecting.add(cue.line.id)
+        if self.answer is not None or self._recollecting:
             self._budgets.turn(self.account, cue.session.player)
             announce()
             self._ledger.accept(self.npc, cue)
             self._queue.append(cue)
-            return sum(not waiting.session.away for waiting in self._queue)
+            before = sum(not waiting.session.away for waiting in self._queue)
+            return before if self.answer is not None else before - 1
         answer = self._prepare(cue)
         self._begin(answer)
         self._budgets.turn(self.account, cue.session.player)
@@ -278,7 +283,9 @@ class Floor:
     def _check_share(self, cue: Cue) -> None:
         player = cue.session.player
         waiting = sum(other.session.player == player for other in self._queue)
-        if self.answer is not None and waiting >= self._limits.queued_lines:
+        # One line is answered next; it counts as being answered.
+        waiting -= self.answer is None
+        if waiting >= self._limits.queued_lines:
             raise Refusal(
                 Code.BUSY,
                 f"{self.npc} has a line of yours waiting already",
@@ -347,11 +354,18 @@ class Floor:
         if self.answer is None:
             self._show("idle", None)
 
+    def _recollected(self, line: str) -> None:
+        """What a line brings to mind is known now, or is not waited for any longer."""
+        self._recollecting.discard(line)
+        self._ledger.begin_unit()
+        self.go_on()
+
     def _take(self) -> Cue | None:
         """The next line to answer."""
         cue = next((cue for cue in self._queue if not cue.session.away), None)
-        if cue is not None:
-            self._queue.remove(cue)
+        if cue is None or cue.line.id in self._recollecting:
+            return None
+        self._queue.remove(cue)
         return cue
 
     def _abandon_orphan(self, answer: Answer) -> None:

@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from gameserver.settings import Settings
 
 
+#: What NPCs remember, in the data folder that was named.
+MEMORY_FILE = "memory.sqlite3"
+
+
 def data_folder(settings: "Settings", given: Path | None = None) -> Path:
     """Where models are kept: in the folder given on the command line, else in that of the settings,
     else in the user's."""

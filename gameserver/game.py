@@ -167,6 +167,13 @@ class GameServer:
             _log.warning("generation goes on")
         self._engine.release()
 
+    def forget(self, player: str, npc: str | None = None) -> None:
+        """Forget what a player has said, to all NPCs or one of them: in running scenes, and in the
+        prompts that are kept for inspection.
+        """
+        self._world.forget(player, npc)
+        self._prompts.clear()
+
     async def drain(self) -> None:
         """Take nobody in any more, end all speech, send everybody away. Idempotent."""
         assert self._server is not None

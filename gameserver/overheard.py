@@ -38,6 +38,13 @@ class Overheard:
         if len(self._lines) > self._most:
             self._shelf.drop(self._lines.popleft()[0])
 
+    def forget(self, player: str) -> None:
+        """Drop the lines of a player."""
+        for key, line in list(self._lines):
+            if line.who == player:
+                self._lines.remove((key, line))
+                self._shelf.drop(key)
+
     def tell(self, dialogue: Dialogue) -> None:
         """Let an NPC know all of it."""
         for _, line in self._lines:

@@ -239,6 +239,15 @@ class SceneActor:
         for npc in [npc for npc, floor in self.floors.items() if floor.gone and floor.quiet]:
             del self.floors[npc]
 
+    def forget(self, player: str, npc: str | None) -> None:
+        """Let all NPCs, or the one with an id, forget what a player has said."""
+        self.ledger.begin_unit()
+        if npc is None:
+            self._overheard.forget(player)
+        for floor in self.floors.values():
+            if npc in (None, floor.npc):
+                floor.dialogue.forget(player)
+
     def close(self) -> None:
         """The server goes: all turns end, and nothing new begins."""
         for floor in self.floors.values():
@@ -464,6 +473,7 @@ class SceneActor:
                 dialogue = self.pack.dialogue(npc, self.stream.id, shelf)
             except EngineError as error:
                 raise refusal_of(error) from error
+            dialogue.present = frozenset(self._states)
             self._overheard.tell(dialogue)
             if (felt := self.ledger.felt(npc)) is not None:
                 dialogue.feelings.restore(felt)
@@ -546,7 +556,9 @@ class SceneActor:
 
     def _attend(self) -> None:
         connected = {member for member in self._members if not member.away}
+        present = frozenset(self._states)
         for floor in self.floors.values():
+            floor.dialogue.present = present
             floor.attend(connected)
 
     def _greet(self, session: "Session") -> None:

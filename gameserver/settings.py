@@ -9,7 +9,7 @@ import yaml
 
 from engine.config import EngineConfig
 from npc.safety.settings import SafetySettings
-from npc.settings import ReplySettings
+from npc.settings import MemorySettings, ReplySettings
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Size = Annotated[int, msgspec.Meta(ge=0)]
@@ -287,6 +287,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     api: ApiSettings = ApiSettings()
     engine: EngineConfig = EngineConfig()
     replies: ReplySettings = ReplySettings()
+    memory: MemorySettings = MemorySettings()
     safety: SafetySettings = SafetySettings()
 
     @classmethod

@@ -225,6 +225,11 @@ class World:
             if actor.pack.id == pack.id:
                 actor.adopt(pack)
 
+    def forget(self, player: str, npc: str | None) -> None:
+        """Let all NPCs, or those with an id, forget what a player has said."""
+        for actor in self.actors.values():
+            actor.forget(player, npc)
+
     def close(self) -> None:
         """The server goes: every turn ends."""
         for actor in self.actors.values():

@@ -1,5 +1,6 @@
 """One NPC in one running scene: what it has heard, and its next words."""
 
+import asyncio
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -139,6 +140,30 @@ class Dialogue:
         actual = self._writer.length(text)
         if actual > limit:
             raise ContextExceeded(limit, actual, "the line")
+
+    def prepare(self, line: Line, then: Callable[[], None]) -> bool:
+        """A line has come that will be answered: let the sources look for what it brings to mind.
+
+        Returns:
+            Whether it can be answered now; else `then` is called once it can, after a short time at
+            most.
+        """
+        urgent = self._settings.priorities.of(self.persona.kind) == 0
+        searches = [
+            search
+            for source in self._sources
+            if (search := source.prepare(line, line.audience, urgent=urgent)) is not None
+        ]
+        wait_s = self._settings.notes_wait_ms / 1000
+        if not searches or not wait_s:
+            return True
+        waiting = asyncio.ensure_future(asyncio.wait(searches, timeout=wait_s))
+        waiting.add_done_callback(lambda _: then())
+        return False
+
+    def forget(self, player: str) -> None:
+        """Forget what a player said, and what was answered."""
+        self._transcript.forget(player)
 
     def hear(self, line: Line) -> None:
         """Take in a line that wants no answer, unless it was heard already."""

@@ -111,6 +111,16 @@ class Transcript:
         self._keep(entry)
         return entry.line
 
+    def forget(self, player: str) -> None:
+        """Drop the lines of a player, and what was answered to them."""
+        for audience, entries in list(self._entries.items()):
+            theirs = {e.serial for e in entries if e.line.kind != "npc" and e.line.who == player}
+            for entry in [entry for entry in entries if entry.place[0] in theirs]:
+                entries.remove(entry)
+                self._forget(entry)
+            if not entries:
+                del self._entries[audience]
+
     def newest(self, most: int) -> list[Line]:
         """The lines taken in last, of all audiences: for who may know everything."""
         return [entry.line for entry in self._collect(list(self._entries), by_place=False)][-most:]

@@ -17,12 +17,14 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.measures import Series
+from gameserver.http.memory import memory_routes
 from gameserver.http.metrics import Metrics
 from gameserver.http.npcs import npc_routes
 from gameserver.http.openai.api import OpenAIApi
 from gameserver.http.openai.errors import ApiError
 from gameserver.inspection import Inspector
 from gameserver.readiness import Readiness
+from npc.memory.memories import Memories
 
 STATIC = Path(__file__).parent / "static"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -68,6 +70,13 @@ class Node(Protocol):
     @property
     def inspector(self) -> Inspector | None:
         """Looks into the world; None before the node is up."""
+
+    @property
+    def memories(self) -> Memories | None:
+        """What NPCs remember; None if they do not, or before the node is up."""
+
+    async def forget(self, player: str, npc: str | None) -> int:
+        """Forget a player, to all NPCs or one of them; returns how many records."""
 
     def gauges(self) -> dict[str, float]:
         """All figures by name."""
@@ -115,6 +124,7 @@ class Console:
                 Route("/debug/gauges", self._gauges),
                 Route("/debug/prompts/{turn}", self._prompt),
                 *npc_routes(node, self._refuse),
+                *memory_routes(node, self._refuse),
                 Route("/playground.json", self._playground),
                 Route("/halt", self._halt, methods=["GET", "POST"]),
                 Route("/release", self._release, methods=["POST"]),

@@ -57,6 +57,21 @@ COUNTERS = frozenset(
         "floods",
         "gaps",
         "stalled",
+        *(
+            f"memory_{name}"
+            for name in (
+                "lines",
+                "lost",
+                "facts",
+                "faded",
+                "recalls",
+                "recalls_late",
+                "forgotten",
+                "distilled_by_model",
+                "distilled_by_rules",
+                "useless_answers",
+            )
+        ),
     }
 )
 #: Counters kept by cause become one counter with a label: `errors_bad_json` is

@@ -46,7 +46,7 @@ Params = ParamSpec("Params")
 
 
 class Memories:
-    """What NPCs remember. Open it before scenes are, close it after the engine.
+    """What NPCs remember. Open it before scenes are, close it after them and before the engine.
 
     Attributes:
         settings: as given.
@@ -88,16 +88,12 @@ class Memories:
         settings: MemorySettings,
         *,
         data_dir: Path,
-        engine: AsyncEngine | None = None,
-        priority: int = 2,
     ) -> "Memories":
-        """Open the book, and begin to look after it.
+        """Open the book.
 
         Args:
             path: of the file; None remembers until the process ends.
             data_dir: where the sentence model lies, or is put.
-            engine: that makes facts of talk; None leaves that to rules.
-            priority: class of what it is asked: that of ambient NPCs.
 
         Raises:
             MemoryFileError: the file cannot be used.
@@ -111,12 +107,16 @@ class Memories:
             vectors=embedder.name,
             search=book.searches_by,
         )
-        memories = cls(book, embedder, settings, Scribe(engine, settings, priority))
-        memories.start()
-        return memories
+        return cls(book, embedder, settings, Scribe(None, settings, 0))
 
-    def start(self) -> None:
-        """Make facts of talk, and let them fade, from now on."""
+    def start(self, engine: AsyncEngine | None = None, priority: int = 2) -> None:
+        """Make facts of talk, and let them fade, from now on.
+
+        Args:
+            engine: that makes the facts; None leaves that to rules.
+            priority: class of what it is asked: that of ambient NPCs.
+        """
+        self._scribe = Scribe(engine, self.settings, priority)
         self._keeping = asyncio.get_running_loop().create_task(self._keep())
 
     async def close(self) -> None:

@@ -21,6 +21,7 @@ from engine.tokenizer import Tokenizer
 from gameserver.game import GameServer
 from gameserver.settings import Settings
 from npc.cast import Cast
+from npc.notes import SourceMaker
 
 STEP_MS = 2.0
 SCENE = "inn"
@@ -119,16 +120,17 @@ async def serving(
     inspect: bool = False,
     pack: dict[str, Any] | None = None,
     reply_settings: dict[str, Any] | None = None,
+    sources: Sequence[SourceMaker] = (),
     **sections: Any,
 ) -> AsyncIterator[GameServer]:
-    """A running game server whose NPCs say `replies` in turn, one byte a step; `pack` changes the
-    scene, `sections` the settings.
+    """A running game server whose NPCs say `replies` in turn, one byte a step, and have in mind
+    what `sources` say; `pack` changes the scene, `sections` the settings.
     """
     settings = settings_with(replies=reply_settings or {}, **sections)
     config = msgspec.structs.replace(settings.engine, script_step_ms=step_ms)
     engine = AsyncEngine(byte_model(replies), config)
     await engine.start()
-    cast = Cast(engine, settings.replies)
+    cast = Cast(engine, settings.replies, sources=sources)
     await cast.open(write_pack(folder / "pack", **(pack or {})))
     server = GameServer(cast, settings, inspect=inspect)
     await server.start()

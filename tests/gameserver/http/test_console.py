@@ -16,6 +16,7 @@ from gameserver.http.openai.auth import Keys
 from gameserver.inspection import Inspector
 from gameserver.readiness import Readiness
 from gameserver.settings import ApiSettings
+from npc.memory.memories import Memories
 
 
 @dataclass
@@ -31,6 +32,7 @@ class FakeNode:
         self.engine = None
         self.prompts: Mapping[str, Prompt] | None = None
         self.inspector: Inspector | None = None
+        self.memories: Memories | None = None
         self.figures = {"blocks_free": 7.0, "steps": 3.0, "errors_bad_json": 2.0}
 
     def gauges(self) -> dict[str, float]:
@@ -46,6 +48,9 @@ class FakeNode:
 
     async def reload(self) -> Mapping[str, object] | None:
         return None
+
+    async def forget(self, player: str, npc: str | None) -> int:
+        return 0
 
     def measures(self) -> list[Series]:
         return []

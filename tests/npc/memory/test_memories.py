@@ -206,6 +206,7 @@ async def test_nothing_that_was_said_is_logged(tmp_path: Path) -> None:
     with capture_logs() as logs:
         settings = memory_settings(distil_pause_s=0.001, vectors="hashing")
         memories = await Memories.open(tmp_path / "m.sqlite3", settings, data_dir=tmp_path)
+        memories.start()
         talk = with_memory(memories, RecordingEngine())
         await ask(talk, "My xylophone is purple.", audience=frozenset({"anna"}))
         while memories.gauges()["memory_facts"] == 0:  # noqa: ASYNC110
@@ -235,6 +236,7 @@ async def test_closing_gives_up_what_is_being_made_and_keeps_what_was_said(tmp_p
     path = tmp_path / "memory.sqlite3"
     settings = memory_settings(distil_pause_s=0.001, vectors="hashing")
     memories = await Memories.open(path, settings, data_dir=tmp_path)
+    memories.start()
     started = asyncio.Event()
 
     async def endless(talk: object) -> None:

@@ -1,0 +1,167 @@
+"""The `troupe memory` commands: what NPCs remember, in a folder or of a running server."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import httpx2 as httpx
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gameserver.folders import MEMORY_FILE
+from npc.memory.book import Book
+from npc.memory.forgetting import export as export_player
+from npc.memory.forgetting import forget as forget_player
+from npc.memory.inspection import known, seen
+from npc.memory.opening import MemoryFileError
+from npc.settings import MemorySettings
+
+_TIMEOUT_S = 30.0
+_HERE = "http://127.0.0.1:8780"
+_out = Console(highlight=False)
+
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder given to [bold]serve --data[/bold]; for a server that does not run.",
+        metavar="FOLDER",
+    ),
+]
+Address = Annotated[str, typer.Option("--console", help="Console of the server.", metavar="URL")]
+Player = Annotated[str, typer.Argument(help="Id of the player.")]
+cli = typer.Typer(
+    no_args_is_help=True,
+    help="See, export and forget what NPCs remember: of a running server, or in its folder.",
+)
+
+
+@cli.command("list")
+def list_(data: Data = None, console: Address = _HERE) -> None:
+    """Say whom NPCs remember."""
+    with _answers():
+        if data is not None:
+            with _book(data) as book:
+                rows = [asdict(row) for row in known(book)]
+        else:
+            rows = _ask("GET", console, "")["players"]
+    table = Table("scene", "npc", "player", "name", "lines", "facts", "last", box=None)
+    for row in rows:
+        cells = [row[name] for name in ("scene", "npc", "player", "name", "lines", "facts")]
+        table.add_row(*(escape(str(cell)) for cell in cells), _when(row["last"]))
+    _out.print(table)
+
+
+@cli.command()
+def show(
+    player: Player,
+    npc: Annotated[str, typer.Argument(help="Id of the NPC.")],
+    data: Data = None,
+    console: Address = _HERE,
+) -> None:
+    """Show what an NPC remembers of a player, what is strongest first."""
+    with _answers():
+        if data is not None:
+            with _book(data) as book:
+                now = int(datetime.now().timestamp() * 1000)
+                found = seen(book, MemorySettings(), npc, player, None, "", now)
+                rows = [asdict(memory) for memory in found]
+        else:
+            rows = _ask("GET", console, f"/{quote(player, '')}/{quote(npc, '')}")["memories"]
+    table = Table("kind", "score", "strength", "importance", "when", "heard by", "", box=None)
+    for row in rows:
+        heard_by = "everybody" if row["heard_by"] is None else ", ".join(row["heard_by"])
+        figures = [f"{row[name]:.2f}" for name in ("score", "strength", "importance")]
+        text = escape(row["text"])
+        table.add_row(row["kind"], *figures, _when(row["ts"]), escape(heard_by), text)
+    _out.print(table)
+
+
+@cli.command()
+def export(player: Player, data: Data = None, console: Address = _HERE) -> None:
+    """Print all that is kept of a player as JSON."""
+    with _answers():
+        if data is not None:
+            with _book(data) as book:
+                found = export_player(book, player)
+        else:
+            found = _ask("GET", console, f"/{quote(player, '')}")
+    sys.stdout.write(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+@cli.command()
+def forget(
+    player: Player,
+    npc: Annotated[
+        str | None, typer.Option(help="Only what this NPC remembers.", metavar="ID")
+    ] = None,
+    data: Data = None,
+    console: Address = _HERE,
+) -> None:
+    """Delete all that is kept of a player, to the last byte."""
+    with _answers():
+        if data is not None:
+            with _book(data) as book:
+                deleted = forget_player(book, player, npc)
+        else:
+            only = f"?npc={quote(npc, '')}" if npc else ""
+            deleted = _ask("DELETE", console, f"/{quote(player, '')}{only}")["deleted"]
+    _out.print(f"{deleted} records deleted")
+
+
+def add_commands(parent: typer.Typer) -> None:
+    """Add them to the command line."""
+    parent.add_typer(cli, name="memory")
+
+
+class _NoAnswer(Exception):
+    """What was asked for cannot be had; the message says why."""
+
+
+@contextmanager
+def _answers() -> Iterator[None]:
+    """Say what went wrong in one line."""
+    try:
+        yield
+    except (MemoryFileError, _NoAnswer) as error:
+        Console(stderr=True, highlight=False).print(
+            f"troupe: {error}", markup=False, soft_wrap=True
+        )
+        raise typer.Exit(1) from None
+
+
+@contextmanager
+def _book(folder: Path) -> Iterator[Book]:
+    path = folder / MEMORY_FILE
+    if not path.is_file():
+        raise _NoAnswer(f"{path}: there is no such file; NPCs remember in the folder of --data")
+    book = Book(path, MemorySettings())
+    try:
+        yield book
+    finally:
+        book.close()
+
+
+def _ask(method: str, console: str, path: str) -> Mapping[str, Any]:
+    url = f"{console.rstrip('/')}/console/memory{path}"
+    try:
+        answer = httpx.request(method, url, timeout=_TIMEOUT_S)
+        body: Any = answer.json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise _NoAnswer(
+            f"no console at {console} ({error}); for a server that does not run, give --data FOLDER"
+        ) from error
+    if answer.status_code != httpx.codes.OK or not isinstance(body, dict):
+        raise _NoAnswer(f"{console} refuses: {answer.text[:200]}")
+    return body
+
+
+def _when(ts: int) -> str:
+    return datetime.fromtimestamp(ts / 1000).strftime("%Y-%m-%d %H:%M")
