@@ -25,7 +25,7 @@ ECHO_WORDS = 4
 #: Runs of one line that are looked for: more is only ever in lines that are there to be a burden.
 MOST_RUNS = 64
 _WORD = re.compile(r"[^\s]+")
-_EMPHASIS = re.compile(r"['\"“„«]([^'\"”“»\n]{4,40})['\"”“»]|\b(\w{3,})\b")
+_EMPHASIS = re.compile(r"['\"“„«]([^'\"”“»\n]{4,40})['\"”“»]|\b(\w{4,})\b")
 _QUOTED = re.compile(r'"[^"]*"|“[^”]*”|„[^“]*“|«[^»]*»')
 
 
@@ -70,7 +70,7 @@ def turn_rules(persona: Persona, line: Line) -> RuleSet:
         name, fold = persona.name.casefold(), Reading().fold
         usable = (w for w in words if fold(w).strip() and w.casefold() not in name)
         known = tuple(word for word in usable if len(word) <= LONGEST // 2)
-        rules.append((Rule("dictated", "regenerate"), Search(known)))
+        rules.append((Rule("dictated", "regenerate"), Search(known, whole_words=False)))
     return RuleSet.of(rules)
 
 

@@ -28,8 +28,8 @@ _SIGNS: tuple[tuple[str, int, str], ...] = (
     (
         "override",
         3,
-        r"\b(?:ignor|disregard|forget|overrid|bypass|delete|erase|vergiss|missacht|olvida|oubli|"
-        rf"dimentica|esquec|игнориру|забудь)\pL*\b.{{0,40}}{_RULES_OF}"
+        r"(?:^|[^\pL])(?:ignor|disregard|forget|overrid|bypass|delete|erase|vergiss|missacht|olvida|oubli|"
+        rf"dimentica|esquec|игнориру|забудь)\pL*.{{0,40}}{_RULES_OF}"
         r"|(?:忽略|无视|無視|忘记|忘れ).{0,15}(?:指令|指示|规则|規則|提示|設定|设定)",
     ),
     (
