@@ -25,4 +25,5 @@ def test_every_setting_about_loading_reaches_the_loader(
         "threads": 3,
         "device": "cpu",
         "max_len": 512,
+        "quantization": None,
     }
