@@ -24,10 +24,10 @@ from gameserver.protocol import FEATURES
 from gameserver.safety import Safety
 from gameserver.sessions import Sessions
 from gameserver.settings import Settings
-from gameserver.stores.journal import Journal
+from gameserver.stores.journal import Book, Journal
 from gameserver.stores.lease import Leases
 from gameserver.stores.memory import MemoryStore
-from gameserver.stores.store import SharedStore, Store
+from gameserver.stores.store import Holding, SharedStore, Store, StoreDown, StoreError
 from gameserver.tally import Tally
 from gameserver.world import World
 from npc.cast import Cast, OpenScene
@@ -107,6 +107,8 @@ class GameServer:
         self._connections: set[Connection] = set()
         self._server: Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
+        self._own_book: Book | None = None
+        self._spent = b""
 
     @property
     def prompts(self) -> Mapping[str, InspectedPrompt]:
@@ -119,6 +121,7 @@ class GameServer:
         self._journal.start()
         if self._world.leases is not None:
             await self._world.leases.start()
+        await self._recall_budgets()
         # One line per bad client would be a weapon; the counters tell.
         logger = logging.getLogger("troupe.websockets")
         logger.setLevel(logging.CRITICAL)
@@ -193,6 +196,7 @@ class GameServer:
             )
         )
         self._sessions.close()
+        self._keep_budgets()
         await self._journal.stop()
         if self._world.leases is not None:
             await self._world.leases.stop()
@@ -241,6 +245,28 @@ class GameServer:
                 connection.check(now)
             self._world.forget_idle()
             self._sessions.keep()
+            self._keep_budgets()
+
+    async def _recall_budgets(self) -> None:
+        """Go on with the accounts of an earlier process of this name."""
+        bucket = f"node.{self._settings.node}"
+        try:
+            held = await self._journal.store.claim(bucket, lease=False)
+        except StoreDown as error:
+            raise StoreError(str(error)) from error
+        assert isinstance(held, Holding)
+        self._own_book = Book(bucket, self._journal, held)
+        kept = self._own_book.take("budgets").get("")
+        if kept is not None:
+            self.budgets.restore(kept)
+
+    def _keep_budgets(self) -> None:
+        """Write the accounts down if they have changed: a crash may take the last second."""
+        spent = self.budgets.snapshot()
+        if self._journal.store.survives and self._own_book is not None and spent != self._spent:
+            self._spent = spent
+            self._journal.begin()
+            self._own_book.put("budgets", spent)
 
     async def _until_silent(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -54,6 +54,7 @@ class World:
         self.adopt_sessions: Callable[[Iterable[str]], Awaitable[Mapping[str, Session]]] = _nobody
         #: What this node holds in a store that others use, too.
         self.leases: Leases | None = None
+        self._kept_at = time.monotonic()
         self._opening: dict[str, asyncio.Task[Elsewhere | None]] = {}
         self.draining = False
         self._cast = cast
@@ -161,6 +162,8 @@ class World:
         )
         actor.restore(sessions)
         self.actors[stream_id] = actor
+        if self.journal.store.survives:
+            self._keep(stream_id)
         return None
 
     def _may_open(self, scene: str, instance: str | None) -> bool:
@@ -214,7 +217,12 @@ class World:
             actor.plot.pass_time()
             if actor.members:
                 actor.look()
-        deadline = time.monotonic() - self._settings.flow.scene_idle_s
+        idle_s = self._settings.flow.scene_idle_s
+        if self.journal.store.survives and time.monotonic() - self._kept_at >= idle_s / 4:
+            self._kept_at = time.monotonic()
+            for stream_id in self.actors:
+                self._keep(stream_id)
+        deadline = time.monotonic() - idle_s
         for since, stream_id in self._empty_instances():
             if since < deadline:
                 self._forget(stream_id)
@@ -259,6 +267,14 @@ class World:
         if not empty:
             raise Refusal(Code.BUSY, "too many scenes are running", retry_ms=10_000)
         self._forget(min(empty)[1])
+
+    def _keep(self, stream_id: str) -> None:
+        """Let the store forget an instance a while after this: its node may not come back. The
+        packs' own scenes stay."""
+        if stream_id not in self._cast.scenes:
+            self.journal.begin()
+            book = self.actors[stream_id].ledger.book
+            book.keep(max(self._settings.flow.scene_idle_s * 1.5, 1.0))
 
     def _forget(self, stream_id: str) -> None:
         self.journal.begin()

@@ -42,6 +42,7 @@ class Leases:
         self._lease_s = lease_s
         self._tally = tally
         self._task: asyncio.Task[None] | None = None
+        self._alarm = asyncio.get_running_loop().call_later(lease_s, lambda: None)
 
     async def start(self) -> None:
         """Announce this node, and hold on from now on. Raises `StoreError`."""
@@ -53,6 +54,7 @@ class Leases:
 
     async def stop(self) -> None:
         """Let everything go, so that others may have it at once. Idempotent."""
+        self._alarm.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -69,19 +71,14 @@ class Leases:
 
     async def _run(self) -> None:
         wait = period = self._lease_s / _RENEWALS
-        frozen = False
         while True:
             await asyncio.sleep(wait)
             try:
                 await self._renew()
-                wait, frozen = period, False
-            except StoreDown as error:
+                wait = period
+            except StoreDown:
                 self._tally.count("lease_failures")
                 wait = period / _HASTE
-                if self._journal.late and not frozen:
-                    frozen = True
-                    _log.warning("the store does not answer; scenes stand still", error=str(error))
-                    self.on_late()
 
     async def _renew(self) -> None:
         asked = time.monotonic()
@@ -92,5 +89,14 @@ class Leases:
                 del self.held[bucket]
         if lost:
             self._journal.give_up({bucket: held[bucket] for bucket in lost})
+        deadline = asked + self._lease_s * (1 - _MARGIN)
+        self._alarm.cancel()
+        loop = asyncio.get_running_loop()
+        self._alarm = loop.call_later(max(deadline - time.monotonic(), 0), self._fall_silent)
         # Only now may anybody be told more: what is not ours any more is known.
-        self._journal.renewed(asked + self._lease_s * (1 - _MARGIN))
+        self._journal.renewed(deadline)
+
+    def _fall_silent(self) -> None:
+        _log.warning("the store does not answer; scenes stand still")
+        self._tally.count("lease_deadlines_passed")
+        self.on_late()

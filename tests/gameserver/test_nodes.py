@@ -14,6 +14,7 @@ import pytest
 from tests.gameserver.crowd import Talker, agree
 from tests.gameserver.player import Player
 from tests.gameserver.process import Process
+from tests.gameserver.proxy import Proxy
 from tests.gameserver.stage import SCENE, write_pack
 from tests.gameserver.stores.redis_server import PROGRAM, RedisServer
 from tests.gameserver.test_crashes import FREE, settle
@@ -33,9 +34,11 @@ class Cluster:
         nodes: by name.
     """
 
-    def __init__(self, folder: Path, redis: RedisServer, step_ms: float = 2.0) -> None:
+    def __init__(self, folder: Path, redis: RedisServer, line: Proxy, step_ms: float = 2.0) -> None:
+        """`line` is how the first node reaches Redis."""
         pack = write_pack(folder / "pack")
         self.redis = redis
+        self.line = line
         self.nodes: dict[str, Process] = {}
         for name in ("one", "two"):
             process = Process(
@@ -43,8 +46,9 @@ class Cluster:
                 [REPLY],
                 step_ms,
                 node=name,
+                url=f"ws://{name}.example",
                 scenes=[str(pack)],
-                redis=redis.url,
+                redis=f"redis://127.0.0.1:{line.port if name == 'one' else redis.port}/0",
                 store={"lease_s": LEASE_S, "checkpoint_ms": 20},
                 **FREE,
             )
@@ -73,13 +77,15 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture
 async def cluster(tmp_path: Path, redis: RedisServer) -> AsyncIterator[Cluster]:
     redis.command("FLUSHALL")
-    made = Cluster(tmp_path, redis)
+    line = await Proxy(redis.port).start()
+    made = Cluster(tmp_path, redis, line)
     await made.start()
     yield made
     for node in made.nodes.values():
         with contextlib.suppress(Exception):
             node.signal(signal.SIGCONT)
         node.kill()
+    await line.stop()
 
 
 async def test_who_comes_to_the_wrong_node_is_sent_on(cluster: Cluster) -> None:
@@ -87,7 +93,7 @@ async def test_who_comes_to_the_wrong_node_is_sent_on(cluster: Cluster) -> None:
     bob = await cluster.player("two", "bob", join=False)
     moved = await bob.ask("scene.join", {"scene": SCENE})
     assert moved["t"] == "scene.moved"
-    assert set(moved["d"]) == {"url", "ticket", "delay_ms"}
+    assert moved["d"] == {"url": "ws://one.example", "ticket": "", "delay_ms": 0}
     assert (await bob.ask("scene.join", {"scene": SCENE, "instance": "b"}))["t"] == "scene.joined"
     there = await cluster.player("one", "bob")
     end = await there.hear()
@@ -217,3 +223,46 @@ async def test_scenes_stand_still_while_redis_is_gone_and_go_on_when_it_is_back(
         async with asyncio.timeout(20):
             while not [m for m in ann.log if m.get("re") == ann._last_id]:
                 await ann.receive()
+
+
+async def test_a_node_that_is_cut_off_from_redis_alone_falls_silent_before_another_takes_over(
+    cluster: Cluster,
+) -> None:
+    ann = await cluster.player("one", "ann")
+    assert (await ann.hear())["text"] == REPLY
+    # Slow is not gone: events come later, and nothing is lost.
+    cluster.line.delay_s = 0.1
+    began = time.monotonic()
+    assert (await ann.hear("Slowly?"))["text"] == REPLY
+    assert time.monotonic() - began < 3.0
+    cluster.line.delay_s = 0.0
+    accepted = await ann.say("And now?")
+    start = await ann.get("npc.turn.start", cause=[accepted["d"]["msg"]])
+    while len(ann.heard(start["d"]["turn"])) < 20:
+        await ann.receive()
+    cluster.line.open = False
+    cut = time.monotonic()
+    await ann.get("notice", code="degraded")
+    silent = time.monotonic()
+    assert silent - cut < LEASE_S, "before the lease can end"
+    bob = await cluster.player("two", "bob", join=False)
+    joined = await bob.ask("scene.join", {"scene": SCENE})
+    while joined["t"] == "scene.moved":
+        await asyncio.sleep(0.05)
+        joined = await bob.ask("scene.join", {"scene": SCENE})
+    assert joined["t"] == "scene.joined"
+    assert LEASE_S / 2 < time.monotonic() - cut < LEASE_S + 1.0
+    deaf = len(ann.log)
+    await ann.quiet(0.3)
+    assert all(m["t"] in ("notice", "error") for m in ann.log[deaf:]), "not a word more"
+    cluster.line.open = True
+    assert await ann.closed() == 4450
+    events = [m for m in ann.log if m.get("st") == SCENE and "s" in m]
+    assert {m["ep"] for m in events} == {accepted["ep"]}
+    assert joined["ep"] > accepted["ep"]
+    # What the old owner could not write never happened, and the turn has ended once.
+    bob.stream = SCENE
+    items = (await bob.ask("history.get", {"npc": "mira"}))["d"]["items"]
+    assert [item["text"] for item in items[:5]] == ["Hello?", REPLY, "Slowly?", REPLY, "And now?"]
+    assert items[5]["status"] == "abandoned"
+    assert len(items) == 6

@@ -61,7 +61,7 @@ class Crashing:
         if server._journal._task is not None:
             server._journal._task.cancel()
         server._server.close(close_connections=False)
-        for socket in list(server._server.handlers):  # those that still shake hands, too
+        for socket in list(server._server.all_connections):  # those that still shake hands, too
             socket.transport.abort()
         await self._engine.stop()
 
@@ -245,6 +245,43 @@ async def test_a_restart_in_good_order_keeps_sessions_too(node: Crashing) -> Non
     assert ann.welcome["resumed"]
     assert ann.log[-1]["t"] != "error"
     assert len((await ann.ask("history.get", {"npc": "mira"}))["d"]["items"]) == 2
+
+
+async def test_what_was_spent_of_budgets_stays_spent(node: Crashing) -> None:
+    ann = await entered(node)
+    await ann.ask("say", {"npc": "mira", "text": "Hello?"})
+    await ann.until("npc.turn.end")
+    spent = node.server.gauges()["budget_tokens_today"]
+    assert spent > 0
+    await until(lambda: node.server._spent == node.server.budgets.snapshot())
+    await node.server._journal.settled()
+    await node.crash()
+    await node.start()
+    assert node.server.gauges()["budget_tokens_today"] == spent
+
+
+async def test_an_instance_that_nobody_comes_back_to_is_forgotten_and_the_scene_is_not(
+    tmp_path: Path,
+) -> None:
+    node = Crashing(tmp_path, REPLIES, flow={"scene_idle_s": 0.2, "resume_s": 0.2})
+    await node.start()
+    ann = await Player.enter(node.server)
+    await ann.hear()
+    ann.stream = (await ann.ask("scene.join", {"scene": SCENE, "instance": "b"}))["st"]
+    await ann.hear()
+    await node.crash()
+    await node.start()
+    store = node._store
+    await until_gone(store, f"scene.{SCENE}.b")
+    await until_gone(store, f"session.{ann.log[1]['d']['session']}")
+    assert await store.keys(f"scene.{SCENE}")
+    await node.stop()
+
+
+async def until_gone(store: SqliteStore, bucket: str) -> None:
+    async with asyncio.timeout(10):
+        while await store.keys(bucket):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
 
 
 async def test_two_who_come_at_once_find_the_scene_opened_once(node: Crashing) -> None:
