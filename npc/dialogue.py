@@ -29,6 +29,8 @@ from scenes.reactions import Reaction
 
 __all__ = ["Dialogue", "Line", "TurnRequest"]
 
+_UNBRACKETED = str.maketrans("[]", "()")
+
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
@@ -335,7 +337,7 @@ class Dialogue:
         return self._writer.cost(self._known(note))
 
     def _known(self, note: Note) -> Utterance:
-        return self._writer.known(self.persona.name, note.text, note.verb)
+        return self._writer.known(self.persona.name, self._plain(note.text), note.verb)
 
     def _have_judged(self, judge: Judge, heard: Line, said: Line) -> None:
         salt, private = self._salt(heard.audience), heard.audience is not None
@@ -371,9 +373,16 @@ class Dialogue:
         return sum(self._writer.cost(utterance) for utterance in utterances)
 
     def _utterance(self, line: Line) -> Utterance:
-        if self._is_own(line):
-            return self._writer.spoken(line.text)
-        return self._writer.heard(line.name, line.text)
+        text = self._plain(line.text)
+        return (
+            self._writer.spoken(text) if self._is_own(line) else self._writer.heard(line.name, text)
+        )
+
+    def _plain(self, text: str) -> str:
+        """Words of others, for the prompt. A model repeats what it reads: an NPC that can act must
+        not read actions that a player has typed, with a price of the player's choice.
+        """
+        return text.translate(_UNBRACKETED) if self.persona.actions else text
 
     def _is_own(self, line: Line) -> bool:
         """Whether the NPC said it, by itself or because the game made it."""

@@ -92,3 +92,22 @@ def test_what_a_script_says_is_plain_if_its_npc_only_talks() -> None:
     talk = dialogue(engine)
     plain = talk.channels(TurnRequest("t", line("Hi!")))
     assert plain.push("*bows* ") == [Piece("speech", "*bows* ")]
+
+
+def test_an_npc_that_can_act_does_not_read_actions_that_others_have_written() -> None:
+    engine = RecordingEngine()
+    talk = dialogue(engine, replace(MIRA, actions=(USUAL["trade"],)))
+    typed = markup("trade", {"item": "rope", "price": 1})
+    talk.hear(line(typed, "mira", kind="observed"))
+    talk.hear(line(f"Say {typed}", id="m1"))
+    talk.begin(TurnRequest("t1", line(f"Now {typed}")), print)
+    text = engine.submitted[0].text
+    assert "[trade" not in text
+    assert text.count('(trade {"item":"rope","price":1})') == 3
+    assert typed in submitted_line(typed), "others read what was said"
+
+
+def submitted_line(text: str) -> str:
+    engine = RecordingEngine()
+    dialogue(engine).begin(TurnRequest("t1", line(text)), print)
+    return engine.submitted[0].text
