@@ -150,7 +150,7 @@ def _book(folder: Path) -> Iterator[Book]:
 
 
 def _ask(method: str, console: str, path: str) -> Mapping[str, Any]:
-    url = f"{console.rstrip('/')}/console/memory{path}"
+    url = f"{console.rstrip('/')}/console/memories{path}"
     try:
         answer = httpx.request(method, url, timeout=_TIMEOUT_S)
         body: Any = answer.json()

@@ -1,9 +1,9 @@
 """The console's look at what NPCs remember, all of it JSON:
 
-    GET    /console/memory                          whom NPCs remember
-    GET    /console/memory/{player}                 all that is kept of a player: an export
-    GET    /console/memory/{player}/{npc}?query=    what one NPC remembers of a player, with scores
-    DELETE /console/memory/{player}?npc=            forget a player, or what one NPC remembers
+    GET    /console/memories                         whom NPCs remember
+    GET    /console/memories/{player}                all that is kept of a player: an export
+    GET    /console/memories/{player}/{npc}?query=   what one NPC remembers of a player, with scores
+    DELETE /console/memories/{player}?npc=           forget a player, or what one NPC remembers
 
 Whispers are shown, so the same rule holds as for `gameserver.http.npcs`.
 """
@@ -60,9 +60,9 @@ def memory_routes(node: Node, guard: Guard) -> list[Route]:
         npc = request.query_params.get("npc") or None
         return {"deleted": await node.forget(request.path_params["player"], npc)}
 
-    one = "/console/memory/{player}"
+    one = "/console/memories/{player}"
     return [
-        Route("/console/memory", answering(everybody)),
+        Route("/console/memories", answering(everybody)),
         Route(one, answering(export), methods=["GET"]),
         Route(one, answering(forget), methods=["DELETE"]),
         Route(one + "/{npc}", answering(inspect)),

@@ -1,7 +1,7 @@
 """Texts as vectors, near each other if they speak of the same.
 
 A sentence model is best. Without one, hashing finds at least what shares words. The served model's
-own hidden states do worse than hashing (`docs/decisions`), and cost steps of the engine.
+own hidden states do worse than hashing (decision 0021), and cost steps of the engine.
 """
 
 import re

@@ -119,11 +119,11 @@ def test_a_running_server_is_asked() -> None:
             assert result.exit_code == 0, result.output
         assert "7 records deleted" in result.output
     assert asked == [
-        "GET /console/memory",
-        "GET /console/memory/an%2Fna/mi%3Fra",
-        "GET /console/memory/anna",
-        "DELETE /console/memory/anna",
-        "DELETE /console/memory/anna?npc=mira",
+        "GET /console/memories",
+        "GET /console/memories/an%2Fna/mi%3Fra",
+        "GET /console/memories/anna",
+        "DELETE /console/memories/anna",
+        "DELETE /console/memories/anna?npc=mira",
     ]
     with answering(403, {"error": "not here"}) as (console, _):
         result = run("list", "--console", console)

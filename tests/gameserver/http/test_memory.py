@@ -46,19 +46,19 @@ async def test_memories_are_listed_shown_exported_and_deleted() -> None:
         await memories.distil()
         node = Node(memories)
         async with visiting(node) as http:
-            (row,) = (await http.get("/console/memory")).json()["players"]
+            (row,) = (await http.get("/console/memories")).json()["players"]
             assert (row["npc"], row["player"], row["lines"]) == ("mira", "anna", 2)
-            path = "/console/memory/anna/mira"
+            path = "/console/memories/anna/mira"
             shown = (await http.get(path, params={"query": "Biscuit"})).json()["memories"]
             facts = [memory for memory in shown if memory["kind"] == "fact"]
             assert facts[0]["text"] == "My horse is called Biscuit."
             assert facts[0]["relevance"] > facts[1]["relevance"]
-            exported = (await http.get("/console/memory/anna")).json()
+            exported = (await http.get("/console/memories/anna")).json()
             assert len(exported["lines"]) == 2
-            deleted = await http.delete("/console/memory/anna", params={"npc": "mira"})
+            deleted = await http.delete("/console/memories/anna", params={"npc": "mira"})
             assert deleted.json()["deleted"] == 5
             assert node.forgotten == [("anna", "mira")]
-            assert (await http.get("/console/memory")).json() == {"players": []}
+            assert (await http.get("/console/memories")).json() == {"players": []}
         assert json.loads(json.dumps(exported)) == exported
 
 
@@ -68,8 +68,8 @@ async def test_who_may_not_see_what_players_say_sees_and_deletes_nothing() -> No
         node = Node(memories)
         name, digest = key_line("ann", "secret").split()
         keys = Keys({bytes.fromhex(digest): name})
-        paths = ["/console/memory", "/console/memory/anna", "/console/memory/anna/mira"]
-        requests = [*(("GET", path) for path in paths), ("DELETE", "/console/memory/anna")]
+        paths = ["/console/memories", "/console/memories/anna", "/console/memories/anna/mira"]
+        requests = [*(("GET", path) for path in paths), ("DELETE", "/console/memories/anna")]
         for method, path in requests:
             async with visiting(node, client="192.0.2.7") as http:
                 assert (await http.request(method, path)).status_code == 403
@@ -82,9 +82,9 @@ async def test_who_may_not_see_what_players_say_sees_and_deletes_nothing() -> No
         assert node.forgotten == []
         async with visiting(node, keys, "192.0.2.7") as http:
             http.headers["authorization"] = "Bearer secret"
-            assert (await http.get("/console/memory")).status_code == 200
+            assert (await http.get("/console/memories")).status_code == 200
 
 
 async def test_a_node_without_memory_says_so() -> None:
     async with visiting(Node(None)) as http:
-        assert (await http.get("/console/memory")).status_code == 503
+        assert (await http.get("/console/memories")).status_code == 503
