@@ -264,6 +264,7 @@ class Application:
         """Forget a player, to all NPCs or one of them; returns how many records of memory."""
         if self.game is not None:
             self.game.forget(player, npc)
+            await self.game.forget_at_rest(player, npc)
         return 0 if self.memories is None else await self.memories.forget(player, npc)
 
     async def reload(self) -> Mapping[str, object] | None:

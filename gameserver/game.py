@@ -177,6 +177,10 @@ class GameServer:
         self._world.forget(player, npc)
         self._prompts.clear()
 
+    async def forget_at_rest(self, player: str, npc: str | None = None) -> None:
+        """The same in scenes that do not run, as far as no other node has them."""
+        await self._world.forget_at_rest(player, npc)
+
     async def drain(self) -> None:
         """Take nobody in any more, end all speech, send everybody away. Idempotent."""
         assert self._server is not None

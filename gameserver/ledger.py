@@ -12,11 +12,14 @@ import msgspec
 
 from gameserver.answer import Cue, Spoken
 from gameserver.messages import Role
+from gameserver.overheard import Overheard
 from gameserver.stores.journal import Book, Shelf
 from gameserver.turn import Turn
 from npc.dialogue import Line
 from npc.feelings import Feelings
+from npc.settings import ReplySettings
 from npc.story import Story
+from npc.transcript import Transcript
 
 if TYPE_CHECKING:
     from gameserver.session import Session
@@ -152,6 +155,14 @@ class Ledger:
 
     # What an NPC has in mind
 
+    def remembered(self) -> set[str]:
+        """NPCs whose transcripts are here and were not read yet."""
+        return {key.split("/")[0] for key in self.book.names("said/")}
+
+    def overheard(self) -> Shelf:
+        """Where is kept what all of its NPCs have heard."""
+        return self.book.shelf("overheard/")
+
     def transcript(self, npc: str) -> Shelf:
         """Where its transcript is kept."""
         return self.book.shelf(f"said/{npc}/")
@@ -178,6 +189,25 @@ class Ledger:
         """What was told of the story when the scene was claimed; None if nothing is known. Once."""
         found = self.book.take("story").get("")
         return None if found is None else msgspec.msgpack.decode(found)
+
+    def forget(self, player: str, npc: str | None, replies: ReplySettings) -> None:
+        """Forget what a player has said, to all NPCs or one, in a scene that does not run; of its
+        events the newest is left, which has the number to go on from.
+        """
+        for name in self.remembered():
+            if npc in (None, name):
+                shelf = self.transcript(name)
+                Transcript(replies.transcript_lines, replies.circles, shelf).forget(player)
+        for name, waiting in self._all("line/", Waiting).items():
+            if waiting.line.who == player and npc in (None, waiting.npc):
+                self.book.drop(f"line/{name}")
+        for name, finished in self._all("spoken/", Finished).items():
+            if finished.spoken.player == player and npc in (None, finished.npc):
+                self.let_go(name)
+        if npc is None:
+            Overheard(replies.transcript_lines, self.overheard()).forget(player)
+        if self.book.log:
+            self.book.trim(self.book.log[-1][0] - 1)
 
     # What was here when the scene was claimed; each once
 

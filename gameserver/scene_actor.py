@@ -111,7 +111,7 @@ class SceneActor:
             cancel=cancel,
             on_prompt=on_prompt,
         )
-        self._overheard = Overheard(settings.replies.transcript_lines, book.shelf("overheard/"))
+        self._overheard = Overheard(settings.replies.transcript_lines, self.ledger.overheard())
         self._witnessed = Witnessed()
         self._meta = Latest("scene.meta", self.stream, self._describe)
         self.empty_since: float | None = time.monotonic()
@@ -242,6 +242,9 @@ class SceneActor:
     def forget(self, player: str, npc: str | None) -> None:
         """Let all NPCs, or the one with an id, forget what a player has said."""
         self.ledger.begin_unit()
+        for name in self.ledger.remembered():  # who was not needed since the scene was opened
+            if name in self.pack.npcs:
+                self._floor(name)
         if npc is None:
             self._overheard.forget(player)
         for floor in self.floors.values():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.api import Ticket
 from gameserver.budgets import Budgets
+from gameserver.ledger import Ledger
 from gameserver.messages import SceneTitle
 from gameserver.protocol import Code, Refusal, encoded_size
 from gameserver.safety import Safety
@@ -237,6 +238,30 @@ class World:
         """Let all NPCs, or those with an id, forget what a player has said."""
         for actor in self.actors.values():
             actor.forget(player, npc)
+
+    async def forget_at_rest(self, player: str, npc: str | None) -> None:
+        """The same in what is kept of scenes that do not run, but for those that other nodes have.
+        Who wants to join one meanwhile is asked to try again. Raises `StoreDown`.
+        """
+        for bucket in await self.journal.store.buckets("scene."):
+            stream_id = bucket.removeprefix("scene.")
+            if stream_id not in self.actors and stream_id not in self._opening:
+                task = asyncio.get_running_loop().create_task(self._redact(bucket, player, npc))
+                self._opening[stream_id] = task
+                try:
+                    await task
+                finally:
+                    del self._opening[stream_id]
+
+    async def _redact(self, bucket: str, player: str, npc: str | None) -> Elsewhere | None:
+        held = await self.journal.store.claim(bucket, lease=True)
+        if isinstance(held, Elsewhere):
+            return held
+        book = Book(bucket, self.journal, held)
+        self.journal.begin()
+        Ledger(book, self._settings.store.checkpoint_ms).forget(player, npc, self._settings.replies)
+        await self.journal.settled()
+        return None
 
     def close(self) -> None:
         """The server goes: every turn ends."""

@@ -10,11 +10,6 @@ local function key(kind, bucket) return prefix .. ':' .. kind .. ':' .. bucket e
 local write = {}
 function write.put(b, name, at) redis.call('HSET', key('v', b), name, ARGV[4 + at]) end
 function write.drop(b, name) redis.call('HDEL', key('v', b), name) end
-function write.dropall(b, start)
-  for _, name in ipairs(redis.call('HKEYS', key('v', b))) do
-    if string.sub(name, 1, #start) == start then redis.call('HDEL', key('v', b), name) end
-  end
-end
 function write.append(b, s, at)
   local newest = redis.call('XREVRANGE', key('l', b), '+', '-', 'COUNT', 1)[1]
   if not newest or tonumber(string.match(newest[1], '^%d+')) < s then

@@ -17,7 +17,6 @@ from gameserver.stores.memory import MemoryStore
 from gameserver.stores.store import (
     Append,
     Drop,
-    DropAll,
     Erase,
     Holding,
     Keep,
@@ -283,11 +282,6 @@ class Book:
     def drop(self, key: str) -> None:
         """Forget a value."""
         self._write(Drop(key))
-
-    def drop_all(self, prefix: str) -> None:
-        """Forget all values whose keys begin so, those that were not taken yet, too."""
-        self.take(prefix)
-        self._write(DropAll(prefix))
 
     def append(self, s: int, value: bytes) -> None:
         """Add to the log."""

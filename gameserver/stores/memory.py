@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from gameserver.stores.store import (
     Append,
     Drop,
-    DropAll,
     Elsewhere,
     Erase,
     Holding,
@@ -72,15 +71,9 @@ class MemoryStore:
                     self.apply(name, unit.epochs[name], write)
         return frozenset(lost)
 
-    async def forget(self, prefix: str) -> int:
+    async def buckets(self, prefix: str) -> Sequence[str]:
         """See `Store`."""
-        count = 0
-        for page in self._buckets.values():
-            found = [key for key in page.values if key.startswith(prefix)]
-            count += len(found)
-            for key in found:
-                del page.values[key]
-        return count
+        return [n for n, page in self._buckets.items() if n.startswith(prefix) and page.values]
 
     def apply(self, bucket: str, epoch: int, write: Write) -> None:
         """One write of the owner, at once."""
@@ -91,9 +84,6 @@ class MemoryStore:
                 page.values[key] = value
             case Drop(key):
                 page.values.pop(key, None)
-            case DropAll(prefix):
-                for key in [key for key in page.values if key.startswith(prefix)]:
-                    del page.values[key]
             case Append(s, value):
                 if s > next(reversed(page.log), 0):
                     page.log[s] = value

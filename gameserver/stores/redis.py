@@ -22,7 +22,6 @@ from redis.exceptions import AuthenticationError, ReadOnlyError, RedisError, Res
 from gameserver.stores.store import (
     Append,
     Drop,
-    DropAll,
     Elsewhere,
     Erase,
     Holding,
@@ -177,10 +176,10 @@ class RedisStore:
         )
         return frozenset(name.decode() for name in lost)
 
-    async def forget(self, prefix: str) -> int:
+    async def buckets(self, prefix: str) -> Sequence[str]:
         """See `Store`."""
-        count: int = await self._ask(lambda: self._forget(prefix))
-        return count
+        found: list[bytes] = await self._ask(lambda: self._scan(prefix))
+        return [name.decode().removeprefix(self._key("v", "")) for name in found]
 
     async def renew(self, held: Mapping[str, int]) -> frozenset[str]:
         """See `SharedStore`."""
@@ -215,12 +214,9 @@ class RedisStore:
             )
         )
 
-    async def _forget(self, prefix: str) -> int:
-        count = 0
-        async for name in self._redis.scan_iter(match=f"{self._prefix}:v:*"):
-            async for key, _ in self._redis.hscan_iter(name, match=_literally(prefix) + "*"):
-                count += await self._redis.hdel(name, key)
-        return count
+    async def _scan(self, prefix: str) -> list[bytes]:
+        pattern = self._key("v", _literally(prefix)) + "*"
+        return [name async for name in self._redis.scan_iter(match=pattern, count=1000)]
 
     def _key(self, kind: str, bucket: str) -> str:
         return f"{self._prefix}:{kind}:{bucket}"
@@ -245,8 +241,6 @@ def _plain(write: Write, values: list[bytes]) -> tuple[object, ...]:
             return ("put", key, len(values))
         case Drop(key):
             return ("drop", key)
-        case DropAll(prefix):
-            return ("dropall", prefix)
         case Append(s, value):
             values.append(value)
             return ("append", s, len(values))

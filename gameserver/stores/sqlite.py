@@ -17,7 +17,6 @@ from typing import TypeVar
 from gameserver.stores.store import (
     Append,
     Drop,
-    DropAll,
     Elsewhere,
     Erase,
     Holding,
@@ -95,9 +94,9 @@ class SqliteStore:
         """See `Store`."""
         return await self._do(lambda: self._commit(units))
 
-    async def forget(self, prefix: str) -> int:
+    async def buckets(self, prefix: str) -> Sequence[str]:
         """See `Store`."""
-        return await self._do(lambda: self._forget(prefix))
+        return await self._do(lambda: self._buckets(prefix))
 
     async def _do(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -190,11 +189,13 @@ class SqliteStore:
                         _apply(db, name, write)
         return frozenset(lost)
 
-    def _forget(self, prefix: str) -> int:
+    def _buckets(self, prefix: str) -> list[str]:
         with self._transaction() as db:
-            return db.execute(
-                "DELETE FROM page WHERE substr(key, 1, ?) = ?", (len(prefix), prefix)
-            ).rowcount
+            found = db.execute(
+                "SELECT DISTINCT bucket FROM page WHERE substr(bucket, 1, ?) = ?",
+                (len(prefix), prefix),
+            )
+            return [name for (name,) in found]
 
     @contextmanager
     def _transaction(self, db: sqlite3.Connection | None = None) -> Iterator[sqlite3.Connection]:
@@ -275,11 +276,6 @@ def _apply(db: sqlite3.Connection, bucket: str, write: Write) -> None:
             db.execute("INSERT OR REPLACE INTO page VALUES (?, ?, ?)", (bucket, key, value))
         case Drop(key):
             db.execute("DELETE FROM page WHERE bucket = ? AND key = ?", (bucket, key))
-        case DropAll(prefix):
-            db.execute(
-                "DELETE FROM page WHERE bucket = ? AND substr(key, 1, ?) = ?",
-                (bucket, len(prefix), prefix),
-            )
         case Append(s, value):
             db.execute(
                 "INSERT INTO log SELECT ?1, ?2, ?3 WHERE ?2 > "

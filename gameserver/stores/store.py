@@ -34,13 +34,6 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class DropAll:
-    """Forget all keys that begin so."""
-
-    prefix: str
-
-
-@dataclass(frozen=True, slots=True)
 class Append:
     """Add a value to the log. A number that is not above all others was written before, and is
     left as it is."""
@@ -68,7 +61,7 @@ class Erase:
     """Forget everything in the bucket."""
 
 
-Write = Put | Drop | DropAll | Append | Trim | Keep | Erase
+Write = Put | Drop | Append | Trim | Keep | Erase
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +142,8 @@ class Store(Protocol):
             that share a unit with a lost one. Units that touch them had no effect.
         """
 
-    async def forget(self, prefix: str) -> int:
-        """Drop all keys that begin so from all buckets. Returns how many there were."""
+    async def buckets(self, prefix: str) -> Sequence[str]:
+        """All buckets with something in them whose names begin so, whoever owns them."""
 
 
 class SharedStore(Store, Protocol):

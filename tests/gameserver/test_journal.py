@@ -56,8 +56,8 @@ class SlowStore:
         await self.free.wait()
         return await self.memory.commit(units)
 
-    async def forget(self, prefix: str) -> int:
-        return await self.memory.forget(prefix)
+    async def buckets(self, prefix: str) -> Sequence[str]:
+        return await self.memory.buckets(prefix)
 
 
 class Scene:

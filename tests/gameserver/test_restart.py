@@ -13,6 +13,7 @@ import pytest
 from engine.api import AsyncEngine
 from gameserver.game import GameServer
 from gameserver.stores.sqlite import SqliteStore
+from gameserver.stores.store import Holding
 from npc.cast import Cast
 from tests.gameserver.player import Player
 from tests.gameserver.stage import SCENE, byte_model, settings_with, until, write_pack
@@ -282,6 +283,32 @@ async def until_gone(store: SqliteStore, bucket: str) -> None:
     async with asyncio.timeout(10):
         while await store.keys(bucket):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
+
+
+async def test_a_player_is_forgotten_in_scenes_that_run_and_in_those_that_do_not(
+    node: Crashing,
+) -> None:
+    ann, bob = await Player.enter(node.server, "ann"), await Player.enter(node.server, "bob")
+    secret = "xyzzy is the word"
+    for stream in (SCENE, f"{SCENE}.b"):
+        for player in (ann, bob):
+            if stream != SCENE:
+                await player.ask("scene.join", {"scene": SCENE, "instance": "b"}, st=stream)
+            player.stream = stream
+            await player.hear(f"{secret}, says {player.name}", npc="harn")
+        await ann.ask("observe", {"text": f"{secret}, it is written", "who": "ann"})
+    await node.crash()
+    server = await node.start()
+    await Player.enter(server, "cid")  # one of the two scenes runs again
+    server.forget("ann")
+    await server.forget_at_rest("ann")
+    await server._journal.settled()
+    for bucket in (f"scene.{SCENE}", f"scene.{SCENE}.b"):
+        held = await node._store.claim(bucket, lease=False)
+        assert isinstance(held, Holding)
+        kept = [value for key, value in held.values.items() if not key.startswith("spoken/")]
+        assert not [value for value in kept if secret.encode() in value and b"ann" in value]
+        assert [value for value in kept if secret.encode() in value and b"bob" in value]
 
 
 async def test_two_who_come_at_once_find_the_scene_opened_once(node: Crashing) -> None:
