@@ -130,7 +130,8 @@ async def measure(arguments: argparse.Namespace) -> None:
     try:
         with tempfile.TemporaryDirectory() as folder:
             plain = without_actions(TAVERN, Path(folder) / "tavern")
-            casts = [Cast(engine, ReplySettings()) for _ in range(2)]
+            replies = ReplySettings(act_bias=arguments.bias)
+            casts = [Cast(engine, replies) for _ in range(2)]
             opened = [
                 await cast.open(pack) for cast, pack in zip(casts, (TAVERN, plain), strict=True)
             ]
@@ -172,6 +173,7 @@ def main() -> None:
     parser.add_argument("--model", default="default")
     parser.add_argument("--data", type=Path, default=Path(".cache/troupe"))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--bias", type=float, default=ReplySettings().act_bias)
     parser.add_argument("--show", action="store_true", help="print the replies of each first round")
     asyncio.run(measure(parser.parse_args()))
 

@@ -393,10 +393,12 @@ class Dialogue:
         if self._engine.scripted:  # an exact stream is what a script is for
             return SamplingParams(max_tokens=self._max_tokens)
         settings, offer = self._settings, request.offer
+        acts = offer is not None and bool(offer.actions)
         names = sorted({self.persona.name, *self._others, *(line.name for line in told)})
         replies = [line.text for line in told if line.kind == "npc" and self._is_own(line)]
         return SamplingParams(
             max_tokens=settings.max_tokens + (offer.tokens if offer else 0),
+            logit_bias=dict.fromkeys(self._writer.brackets if acts else (), settings.act_bias),
             min_tokens=1,  # an NPC that is asked says something
             temperature=settings.temperature,
             top_k=settings.top_k,

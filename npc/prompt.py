@@ -71,6 +71,8 @@ class PromptWriter:
         self._tokenizer = tokenizer
         self._chat = chat
         self._break = tuple(tokenizer.encode("\n"))
+        #: Tokens that open an action.
+        self.brackets = frozenset(tokenizer.encode(text)[-1] for text in ("[", " ["))
         # Upper bounds, for callers who must know what fits before a prompt is written.
         self._frame_size = max(len(f.open) + len(f.close) for f in (chat.user, chat.assistant))
         #: Tokens of an own part beside the texts in it.

@@ -47,6 +47,7 @@ def test_a_turn_that_may_act_has_a_grammar_room_for_it_and_ends_its_sentence_its
     assert params.grammar == OFFER.grammar()
     assert params.max_tokens == ReplySettings().max_tokens + TOKENS
     assert params.sentence_after is None
+    assert params.logit_bias == {ord("["): ReplySettings().act_bias}
     talk, after = dialogue(RecordingEngine()), ReplySettings().sentence_after
     acting, talking = TurnRequest("t", line("Hi!"), offer=OFFER), TurnRequest("t", line("Hi!"))
     assert not talk.said_enough(acting, after)
@@ -58,6 +59,7 @@ def test_a_turn_in_which_nothing_is_open_is_as_short_as_any_and_has_no_brackets(
     params = submitted(offer=Offer(())).params
     assert params.max_tokens == ReplySettings().max_tokens
     assert params.grammar is not None
+    assert not params.logit_bias
 
 
 @pytest.mark.parametrize(
