@@ -53,6 +53,8 @@ class Page {
     addEventListener("hashchange", () => { this.#turn = ""; this.look(); });
     document.addEventListener("visibilitychange", () => document.hidden || this.look());
     $("turns").addEventListener("change", () => { this.#turn = $("turns").value; this.look(); });
+    $("remembered").addEventListener("change", () => this.look());
+    $("words").addEventListener("input", () => this.look());
     $("door").addEventListener("cancel", (event) => event.preventDefault());
     $("door").addEventListener("close", () => {
       sessionStorage.setItem("troupe.key", $("key").value.trim());
@@ -72,7 +74,11 @@ class Page {
       this.part("cast", { scenes, more, chosen }, (data) => this.cast(data));
       $("empty").hidden = Boolean(sheet);
       $("sheet").hidden = !sheet;
-      if (sheet) this.sheet(sheet);
+      if (sheet) {
+        this.sheet(sheet);
+        await this.remember(sheet);
+        if (round !== this.round) return;
+      }
       this.state("live", "Live");
     } catch (error) {
       if (round !== this.round) return;
@@ -287,6 +293,40 @@ class Page {
     }));
     if (!lines.length) list.append(element("li", "fine", "Nothing was said yet."));
     if (following) list.scrollTop = list.scrollHeight;
+  }
+
+  /** What the NPC remembers of one player, best first for the words that were typed. */
+  async remember({ scene, npc, relations }) {
+    const choice = $("remembered");
+    this.part("remembered", [scene, npc.id, relations.map(({ player, name }) => [player, name])], ([, , players]) => {
+      const before = choice.value;
+      choice.replaceChildren(...players.map(([player, name]) => new Option(name, player)));
+      if (players.some(([player]) => player === before)) choice.value = before;
+    });
+    let found = null;
+    if (choice.value) {
+      const path = [choice.value, npc.id].map(encodeURIComponent).join("/");
+      const words = new URLSearchParams({ query: $("words").value.trim() });
+      try {
+        ({ memories: found } = await load(`/console/memories/${path}?${words}`));
+      } catch (error) {
+        if (error.status !== 503) throw error; // NPCs of this server remember nothing
+      }
+    }
+    $("memory").hidden = found === null;
+    if (found) this.part("memory", [npc.id, found], () => this.memories(npc, found));
+  }
+
+  memories(npc, found) {
+    $("memories").replaceChildren(...found.map((each) => element("li", "",
+      element("p", "", each.text),
+      element("b", "", each.score.toFixed(2)),
+      element("p", "tags",
+        tag(each.kind, "feels"),
+        ["importance", "strength", "relevance"].map((what) => tag(`${what} ${each[what].toFixed(2)}`)),
+        each.heard_by ? tag("whispered", "secret") : null,
+        tag(new Date(each.ts).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" }))))));
+    if (!found.length) $("memories").append(element("li", "fine", `${npc.name} remembers nothing of them yet.`));
   }
 
   persona({ persona }) {
