@@ -22,14 +22,15 @@ from engine.measures import Series
 from engine.profile import Profile
 from engine.scripted import ScriptedModel
 from engine.weights.load import LoadedModel, load_vocabulary
+from gameserver.access import LOOPBACK, Access, encryption
 from gameserver.folders import MEMORY_FILE
 from gameserver.game import GameServer
-from gameserver.http.console import LOOPBACK, Console, Prompt
+from gameserver.http.console import Console, Prompt
 from gameserver.http.listener import Listener, authority, bind
 from gameserver.http.openai.api import OpenAIApi
-from gameserver.http.openai.auth import Keys
 from gameserver.http.patience import open_many_files
 from gameserver.inspection import Inspector
+from gameserver.keys import Keys
 from gameserver.loop_lag import LoopLag
 from gameserver.packs import find_packs
 from gameserver.protocol import PATH
@@ -142,6 +143,9 @@ class Application:
         await self._console.start()
         # The game port opens last. Whether it can be had is better known before a long download.
         bind(settings.host, settings.port, "--port").close()
+        Access(settings.auth)  # mistakes in its keys, too, are better known early
+        if settings.tls is not None:
+            encryption(settings.tls)
         if settings.safety.filter_file is not None:  # so are mistakes in the rules
             load_rules(Path(settings.safety.filter_file))
         self._store = choose_store(settings)

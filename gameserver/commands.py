@@ -60,6 +60,12 @@ class Identify(msgspec.Struct, frozen=True):
     proto: Proto | None = None
 
 
+class AuthRefresh(msgspec.Struct, frozen=True):
+    """`auth.refresh`: a new credential of the same player, before or soon after the old expires."""
+
+    auth: Auth
+
+
 class Heartbeat(msgspec.Struct, frozen=True):
     """`heartbeat`: alive, and what has been handled."""
 
@@ -177,6 +183,7 @@ class Bye(msgspec.Struct, frozen=True):
 
 Command = (
     Identify
+    | AuthRefresh
     | Heartbeat
     | SceneJoin
     | SceneLeave
@@ -194,6 +201,7 @@ Command = (
 
 _TYPES: dict[str, type[Command]] = {
     "identify": Identify,
+    "auth.refresh": AuthRefresh,
     "heartbeat": Heartbeat,
     "scene.join": SceneJoin,
     "scene.leave": SceneLeave,
@@ -210,7 +218,7 @@ _TYPES: dict[str, type[Command]] = {
 }
 
 #: Types that change nothing, or that answer themselves; all others need an `id`.
-_NEED_NO_ID = frozenset({"identify", "heartbeat", "history.get", "bye"})
+_NEED_NO_ID = frozenset({"identify", "auth.refresh", "heartbeat", "history.get", "bye"})
 
 
 def read(message: Message) -> Command:

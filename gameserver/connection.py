@@ -9,11 +9,12 @@ from typing import Any
 import structlog
 from websockets.exceptions import ConnectionClosed
 
+from gameserver.access import Access, Pass
 from gameserver.admission import Offences, TokenBucket, rate_limited
-from gameserver.commands import Identify, SceneJoin, read
+from gameserver.commands import Auth, AuthRefresh, Identify, SceneJoin, read
 from gameserver.guards import GuardedConnection
 from gameserver.inbound import Message, parse
-from gameserver.messages import Hello, Reconnect, SceneMoved, Version, Welcome
+from gameserver.messages import Ack, Hello, Notice, Reconnect, SceneMoved, Version, Welcome
 from gameserver.outbox import Outbox
 from gameserver.protocol import MAJOR, MINOR, MSGPACK, Close, Code, Encoded, Refusal, encode, now_ms
 from gameserver.safety import Safety
@@ -50,6 +51,7 @@ class House:
     features: tuple[str, ...]
     tally: Tally
     safety: Safety
+    access: Access
 
 
 class Connection:
@@ -64,6 +66,8 @@ class Connection:
         self._session: Session | None = None
         self._closing: asyncio.Task[None] | None = None
         self._identified_twice = False
+        self._pass = Pass("")
+        self._asked_again = False
         limits, guards = self._settings.limits, self._settings.guards
         self._messages = TokenBucket(limits.messages_per_s, limits.messages_burst)
         self._bytes = TokenBucket(limits.bytes_per_s, limits.bytes_burst)
@@ -101,6 +105,7 @@ class Connection:
             )
         elif self._session is not None:
             self._session.check_lag(now)
+            self._check_pass()
 
     def fail(self, refusal: Refusal, re: int | None = None) -> None:
         """End the connection for a reason that the client is told first."""
@@ -155,10 +160,10 @@ class Connection:
             wish = read(message)
             assert isinstance(wish, Identify)
             if wish.resume is not None:
+                self._admit(wish.auth, wish.player)  # before anything is touched
                 return await house.sessions.fetch(wish.resume, wish.player)
         elif message.t == "scene.join" and self._session is not None:
-            wanted = read(message)
-            assert isinstance(wanted, SceneJoin)
+            wanted = self._check_scene(message)
             return await self._session.prepare(wanted)
         return None
 
@@ -189,6 +194,11 @@ class Connection:
             return None, None
         if message.t == "identify":
             raise self._second_identify()
+        if message.t == "auth.refresh":
+            self._refresh(message)
+            return None, None
+        if message.t == "scene.join":
+            self._check_scene(message)
         if message.t == "bye":
             self._close(Close.NORMAL, 0.0)
             return None, None
@@ -226,8 +236,7 @@ class Connection:
         if missing:
             named = ", ".join(missing)[:200]
             raise Refusal(Code.VERSION, f"this server has no {named}", close=Close.VERSION)
-        if wish.auth is not None and wish.auth.kind not in (None, "none"):
-            raise Refusal(Code.AUTH_FAILED, "this server knows no keys", close=Close.AUTH_FAILED)
+        self._pass = self._admit(wish.auth, wish.player)
         self._enter(wish, message.id)
 
     def _enter(self, wish: Identify, re: int | None) -> None:
@@ -250,6 +259,7 @@ class Connection:
                 make_room=resume is None,
             )
         self._session = session
+        session.any_event = self._pass.any_event
         welcome = Welcome(
             session=session.id,
             resume_token=sessions.new_token(session),
@@ -257,13 +267,49 @@ class Connection:
             caps=sorted(set(wish.caps or ()) & set(self._house.features)),
             limits=self._house.limits,
             player=wish.player,
-            scenes=self._house.world.titles(),
+            scenes=[s for s in self._house.world.titles() if self._may_enter(s.id)],
             resumed=resumed,
             resume_miss=miss,
         )
         self._outbox.tell(encode("welcome", welcome, re=re))
         if resume is not None and resumed:
             session.recover(resume)
+
+    def _admit(self, auth: Auth | None, player: str) -> Pass:
+        request = self._socket.request
+        header = request.headers.get("Authorization") if request is not None else None
+        return self._house.access.admit(auth, header, player)
+
+    def _refresh(self, message: Message) -> None:
+        """Go on with a new credential, or raise `Refusal`, which is fatal."""
+        wish = read(message)
+        assert isinstance(wish, AuthRefresh) and self._session is not None
+        self._pass = self._admit(wish.auth, self._session.player)
+        self._session.any_event = self._pass.any_event
+        self._asked_again = False
+        self._outbox.tell(encode("ack", Ack(), re=message.id))
+
+    def _check_scene(self, message: Message) -> SceneJoin:
+        """What is to be joined, unless the client's token is not for that scene."""
+        wanted = read(message)
+        assert isinstance(wanted, SceneJoin)
+        if not self._may_enter(wanted.scene):
+            raise Refusal(Code.FORBIDDEN, f"your token is not for {wanted.scene}", re=message.id)
+        return wanted
+
+    def _may_enter(self, scene: str) -> bool:
+        return self._pass.scenes is None or scene in self._pass.scenes
+
+    def _check_pass(self) -> None:
+        """Ask for a new token when the old one has expired; end the connection if none comes."""
+        expires = self._pass.expires
+        late = time.time() - expires if expires is not None else 0.0
+        if late > self._settings.auth.refresh_s:
+            self.fail(Refusal(Code.AUTH_FAILED, "your token has expired", close=Close.AUTH_FAILED))
+        elif late > 0 and not self._asked_again:
+            self._asked_again = True
+            data = {"refresh_ms": int(self._settings.auth.refresh_s * 1000)}
+            self._outbox.tell(encode("notice", Notice("auth_expired", data)))
 
     def _parted(self, where: str | None) -> None:
         """The session goes on at another connection, or at another node with this address."""

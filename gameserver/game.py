@@ -15,6 +15,7 @@ import structlog
 from websockets.asyncio.server import Server, ServerConnection, serve
 
 from engine.api import Ticket
+from gameserver.access import LOOPBACK, Access, encryption
 from gameserver.budgets import Budgets
 from gameserver.connection import Connection, House
 from gameserver.guards import GuardedConnection, Handshakes
@@ -69,6 +70,8 @@ class GameServer:
         self._tally = Tally()
         self.safety = Safety(settings.safety, self._tally, scripted=cast.engine.scripted)
         self.budgets = Budgets(settings.budgets, self._tally)
+        self._access = Access(settings.auth)
+        self._encryption = None if settings.tls is None else encryption(settings.tls)
         self._prompts: OrderedDict[str, InspectedPrompt] = OrderedDict()
         self._handshakes = Handshakes(settings.guards.handshakes, settings.guards.handshake_age_s)
         self._doorman = Doorman(settings, self._tally)
@@ -103,6 +106,7 @@ class GameServer:
             features,
             self._tally,
             self.safety,
+            self._access,
         )
         self._connections: set[Connection] = set()
         self._server: Server | None = None
@@ -119,6 +123,8 @@ class GameServer:
         """Listen. Raises `OSError` if the port cannot be had."""
         settings, guards = self._settings, self._settings.guards
         self._journal.start()
+        if self._access.open and settings.host not in LOOPBACK:
+            _log.warning("no keys are set: whoever reaches the game port may play as anybody")
         if self._world.leases is not None:
             await self._world.leases.start()
         await self._recall_budgets()
@@ -133,6 +139,7 @@ class GameServer:
             settings.host,
             settings.port,
             create_connection=connection,  # type: ignore[arg-type]
+            ssl=self._encryption,
             process_request=self._doorman.judge,
             subprotocols=SUBPROTOCOLS,
             select_subprotocol=choose_framing,

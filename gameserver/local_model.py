@@ -10,7 +10,7 @@ from starlette.routing import Mount
 from engine.api import AsyncEngine
 from gameserver.http.listener import Listener, bind
 from gameserver.http.openai.api import OpenAIApi
-from gameserver.http.openai.auth import Keys, key_line
+from gameserver.keys import Key, Keys, key_line
 from gameserver.readiness import Readiness
 from gameserver.settings import ApiSettings
 
@@ -29,7 +29,7 @@ async def serving(engine: AsyncEngine) -> AsyncIterator[tuple[str, str]]:
     """Serve an engine on a free loopback port for this process alone; gives address and key."""
     key = secrets.token_urlsafe(32)
     name, digest = key_line("own", key).split()
-    keys = Keys({bytes.fromhex(digest): name})
+    keys = Keys({bytes.fromhex(digest): Key(name)})
     await engine.start()
     api = OpenAIApi(_Node(engine), ApiSettings(), keys)
     listener = Listener(Starlette(routes=[Mount("/v1", api.app)]), bind("127.0.0.1", 0, "--url"))

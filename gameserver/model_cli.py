@@ -222,14 +222,24 @@ def bench(
 
 def key(
     name: Annotated[str, typer.Argument(help="Whose key it is; letters, digits, . _ -")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="What it is good for: api, play, events; else api and play."),
+    ] = None,
 ) -> None:
-    """Make an API key, and the line of the key file (`api.keys_file`) that admits it."""
-    from gameserver.http.openai.auth import NAME, key_line, new_key
+    """Make a key, and the line that admits it in a key file.
+
+    `api.keys_file` names the key file of the HTTP API, `auth.keys_file` that of the game port.
+    """
+    from gameserver.keys import NAME, SCOPES, key_line, new_key
 
     if not NAME.fullmatch(name):
         _fail("a name has 1 to 64 letters, digits, dots, dashes or underscores")
+    if unknown := sorted(set(scope or ()) - SCOPES):
+        _fail(f"there is no scope {unknown[0]}; known are {', '.join(sorted(SCOPES))}")
     fresh = new_key()
-    print(f"key, shown only now:   {fresh}\nline of the key file:  {key_line(name, fresh)}")
+    line = key_line(name, fresh, scope or ())
+    print(f"key, shown only now:   {fresh}\nline of the key file:  {line}")
 
 
 def _run(

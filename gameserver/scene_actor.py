@@ -3,10 +3,11 @@
 Methods are synchronous: the event loop runs one of them at a time, to its end.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -43,6 +44,7 @@ from gameserver.messages import (
     SayAccepted,
     WorldEvent,
 )
+from gameserver.newsroom import Newsroom
 from gameserver.overheard import Overheard, Witnessed
 from gameserver.plot import Plot
 from gameserver.protocol import Code, Encoded, Refusal, encode, new_id, now_ms
@@ -60,7 +62,8 @@ from npc.dialogue import Line
 from npc.director import choose
 from npc.relations import AXES
 from npc.roster import Npc
-from scenes.reactions import Happening
+from scenes.document import Scalar
+from scenes.reactions import Happening, same
 
 if TYPE_CHECKING:
     from gameserver.session import Session
@@ -113,6 +116,7 @@ class SceneActor:
         )
         self._overheard = Overheard(settings.replies.transcript_lines, self.ledger.overheard())
         self._witnessed = Witnessed()
+        self._newsroom = Newsroom(self.stream)
         self._meta = Latest("scene.meta", self.stream, self._describe)
         self.empty_since: float | None = time.monotonic()
         self._limits = settings.limits
@@ -376,7 +380,7 @@ class SceneActor:
     def raise_event(self, session: "Session", event: RaiseEvent) -> None:
         """A world event that a player's game may raise if the scene file lists it."""
         self._require_player(session)
-        if event.name not in self.pack.events:
+        if event.name not in self.pack.events and not session.any_event:
             raise Refusal(Code.FORBIDDEN, f"this scene has no event {event.name!r} for players")
         limit, actual = self._limits.event_bytes, len(msgspec.json.encode(event.data))
         if actual > limit:
@@ -395,6 +399,58 @@ class SceneActor:
         what = Happening("event", event.name, details)
         self.happened(what, session.player, private=private)
         self.plot.happened(what, session.player)
+        if not private:
+            self._spread(what)
+
+    def happen(self, name: str, data: Any, src: str = "mqtt") -> None:
+        """Something happens in the world that no player has caused; see `Bridge`.
+
+        Args:
+            data: as JSON, checked for size and shape.
+            src: who says so.
+        """
+        data = self._safety.redact_data(data, self.pack.id)
+        self.stream.append("world.event", WorldEvent(name, data, src, state=False))
+        what = Happening("event", name, data if isinstance(data, dict) else {})
+        self.happened(what, None)
+        self.plot.occurred(what)
+        self._spread(what)
+
+    def become(self, name: str, value: Scalar | None, src: str = "mqtt") -> None:
+        """A fact of the scene file's `meta` is another now; None: as it is written there. It is no
+        happening: nobody feels or says anything. What is so already, is no news.
+
+        Raises:
+            Refusal: `forbidden`: the scene file has no such fact.
+        """
+        if name not in self.pack.meta:
+            raise Refusal(Code.FORBIDDEN, f"the meta of {self.pack.id} has no {name!r}")
+        value = self._safety.redact_data(value, self.pack.id)
+        facts, before = self.plot.story.facts, self.plot.story.world()[name]
+        if value is None:
+            facts.pop(name, None)
+        else:
+            facts[name] = value
+        now = self.plot.story.world()[name]
+        if not same(before, now):
+            self.stream.append("world.event", WorldEvent(name, now, src, state=True))
+            self._meta.changed()
+
+    def _spread(self, what: Happening) -> None:
+        """Let NPCs know what the scene file says of a happening, and let those speak whom it wakes.
+
+        Nobody is woken for an empty room, nor while the NPC has no words: then it only knows.
+        """
+        for news, line in self._newsroom.of(self.pack.news, what):
+            woken = None
+            if any(not member.away for member in self._members) and self._newsroom.wakes(news):
+                with contextlib.suppress(Refusal):
+                    self._floor(news.wakes).offer(self._newsroom.cue(line), lambda: None)
+                    woken = news.wakes
+            self._overheard.hear(line)
+            for npc, floor in self.floors.items():
+                if npc != woken:
+                    floor.dialogue.hear(line)
 
     def tell(self, session: "Session", told: ContextSet) -> None:
         """A game tells of its player; see `Plot.tell`."""
@@ -578,7 +634,7 @@ class SceneActor:
             session.outbox.listen(turn, turn.published)
 
     def _describe(self, rev: int) -> dict[str, object]:
-        return {**self.pack.meta, "title": self.pack.title, "rev": rev}
+        return {**self.plot.story.world(), "title": self.pack.title, "rev": rev}
 
     def _snapshot(self, session: "Session", gap: Gap | None) -> Encoded:
         """What stands in for events that a session has missed, or shows what has changed."""

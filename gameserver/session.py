@@ -36,6 +36,7 @@ class Session:
         diary: what it writes down of itself.
         parted: whether it goes on at another node, and is nothing but a name here.
         outbox: what it has still to be told.
+        any_event: whether it may raise world events that scene files do not list.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Session:
         self.player = player
         self.name = name
         self.outbox = outbox
+        self.any_event = False
         self.private = Stream(PRIVATE, diary.book.epoch, settings.flow, diary.book)
         self.private.restore({})
         self._world = world
@@ -210,7 +212,7 @@ class Session:
             case c.ActionResult():
                 actor = self._scene(message, turn=command.turn)
                 actor.settle(self, command)
-            case c.Identify() | c.Bye():
+            case c.Identify() | c.AuthRefresh() | c.Bye():
                 raise AssertionError("the connection answers these")
         return _reply(message, "ack", Ack(), actor)
 

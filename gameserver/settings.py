@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import yaml
@@ -249,6 +249,83 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError("most_urgent must not be above priority")
 
 
+class JwtKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A key that signs tokens."""
+
+    #: The `kid` of tokens signed with it; None: of those that name none.
+    kid: str | None = None
+    #: The one algorithm it is for. With several, a public key could pass for a shared secret.
+    algorithm: Literal["HS256", "HS384", "HS512", "RS256", "ES256", "EdDSA"]
+    #: File with the shared secret (HS…) or the public key in PEM.
+    file: str
+
+
+class JwtSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Signed tokens of players; see `gameserver.access`."""
+
+    #: Who must have made a token, and for whom.
+    issuer: str
+    audience: str
+    keys: Annotated[tuple[JwtKey, ...], msgspec.Meta(min_length=1)]
+    #: How far clocks may be apart.
+    leeway_s: Seconds = 30.0
+    #: Longest life of a token. What was stolen should not be good for long.
+    longest_s: Rate = 86_400.0
+
+
+class AuthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who may connect to the game port; with nothing set, whoever reaches it."""
+
+    #: File of `NAME SHA256 [SCOPE,SCOPE]` lines (`troupe key` makes them), and name of an
+    #: environment variable that holds keys. For games and tools: they say themselves who plays.
+    keys_file: str | None = None
+    keys_variable: str | None = None
+    #: For players.
+    jwt: JwtSettings | None = None
+    #: How long a client whose token has expired may take to send a new one.
+    refresh_s: Seconds = 60.0
+
+
+class TlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Encryption of the game port, where no proxy does it."""
+
+    #: Files in PEM: the certificate with its chain, and the private key.
+    certificate: str
+    key: str
+
+
+class MqttSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A broker (MQTT 5) that world events come from and what NPCs do goes to; see docs/mqtt.md."""
+
+    #: mqtt://host[:port], or mqtts:// with TLS.
+    url: str
+    #: File that holds USER:PASSWORD, or name of an environment variable that does.
+    login_file: str | None = None
+    login_variable: str | None = None
+    #: None: troupe-NODE. Two clients of one id drive each other out.
+    client_id: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.-]{1,64}\Z")] | None = None
+    #: All topics begin with this; brokers may allow each client some roots only.
+    root: Annotated[str, msgspec.Meta(pattern=r"\A[\w.-]{1,64}(/[\w.-]{1,64}){0,3}\Z")] = (
+        "troupe/v1"
+    )
+    #: 1: what NPCs say arrives at least once; 0: at most once, and it is dropped first.
+    said_qos: Literal[0, 1] = 1
+    #: Messages that wait in each direction; beyond, some are dropped and counted.
+    queue: Count = 1000
+    #: Ids of events (`eid`) are remembered for so long, and so many.
+    dedupe_s: Seconds = 300.0
+    dedupe_ids: Count = 20_000
+    #: A broker that hangs is noticed after two of these, or when it does not acknowledge in time.
+    keepalive_s: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 15
+    timeout_s: Rate = 5.0
+    #: How long the broker keeps events for a node that is away, and waits before it says that it is.
+    session_s: Size = 120
+    will_delay_s: Size = 5
+    #: The first wait before another try, and the longest.
+    reconnect_s: Rate = 0.5
+    reconnect_most_s: Rate = 30.0
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole configuration file."""
 
@@ -279,6 +356,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     models: str | None = None
     #: Keep worlds, sessions and transcripts there: redis://[user:password@]host[:port][/database].
     redis: str | None = None
+    mqtt: MqttSettings | None = None
+    auth: AuthSettings = AuthSettings()
+    tls: TlsSettings | None = None
     limits: Limits = Limits()
     guards: Guards = Guards()
     flow: Flow = Flow()

@@ -17,17 +17,18 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.measures import Series
+from gameserver.access import LOOPBACK
 from gameserver.http.memory import memory_routes
 from gameserver.http.metrics import Metrics
 from gameserver.http.npcs import npc_routes
 from gameserver.http.openai.api import OpenAIApi
+from gameserver.http.openai.auth import caller as caller_of
 from gameserver.http.openai.errors import ApiError
 from gameserver.inspection import Inspector
 from gameserver.readiness import Readiness
 from npc.memory.memories import Memories
 
 STATIC = Path(__file__).parent / "static"
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 # The page needs nothing from elsewhere. It does connect to the game port, whose number varies.
@@ -158,7 +159,7 @@ class Console:
         """The answer to somebody who may not see what players say; None for those who may."""
         if len(self._keys):
             try:
-                self._keys.caller(request.headers.get("authorization"))
+                caller_of(self._keys, request.headers.get("authorization"))
             except ApiError as error:
                 return _json({"error": str(error)}, error.status)
         elif not _from_this_machine(request):

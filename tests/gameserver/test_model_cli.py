@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gameserver.cli import cli
-from gameserver.http.openai.auth import Keys
+from gameserver.keys import Keys
 from tests.gameserver.http.openai.served import noise, serving
 
 BENCH = ("bench", "--profile", "tiny", "--vocab", "250")

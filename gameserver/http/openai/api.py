@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from engine.api import AsyncEngine
 from gameserver.http.openai.answers import Model, ModelList
-from gameserver.http.openai.auth import Keys
+from gameserver.http.openai.auth import caller as caller_of
 from gameserver.http.openai.body import decode_body, read_body
 from gameserver.http.openai.call import Call
 from gameserver.http.openai.chat import chat
@@ -27,6 +27,7 @@ from gameserver.http.openai.logprobs import Spelling
 from gameserver.http.openai.schema import ChatRequest, CompletionRequest, EmbeddingRequest
 from gameserver.http.openai.streaming import ClientGone, unless_gone
 from gameserver.http.openai.tally import ApiTally
+from gameserver.keys import Keys
 from gameserver.readiness import Readiness
 from gameserver.settings import ApiSettings
 
@@ -91,7 +92,7 @@ class OpenAIApi:
         decoder = msgspec.json.Decoder(kind)
 
         async def answer(request: Request) -> Response:
-            caller = self.keys.caller(request.headers.get("authorization"))
+            caller = caller_of(self.keys, request.headers.get("authorization"))
             engine = self._engine()
             settings = self._settings
             if self.tally.open >= settings.open_requests:
@@ -124,7 +125,7 @@ class OpenAIApi:
         self, handler: Callable[[Request], msgspec.Struct]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            self.keys.caller(request.headers.get("authorization"))
+            caller_of(self.keys, request.headers.get("authorization"))
             body = msgspec.json.encode(handler(request))
             return Response(body, media_type="application/json")
 

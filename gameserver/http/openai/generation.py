@@ -134,7 +134,8 @@ class Generation:
         if output.finish == "failed":
             raise ApiError(500, output.error or "the engine failed", code="engine_failed")
         if output.finish == "cancelled":  # not by us: we do not listen any more by then
-            raise unready("the server has stopped generating")
+            halted = self._engine.halted
+            raise unready("generation is halted" if halted else "the server is shutting down")
         if output.finish is not None:
             assert output.usage is not None
             self._bills[index] = output.usage

@@ -12,8 +12,8 @@ from engine.measures import Series
 from gameserver.http.console import STATIC, Console
 from gameserver.http.metrics import Metrics
 from gameserver.http.openai.api import OpenAIApi
-from gameserver.http.openai.auth import Keys
 from gameserver.inspection import Inspector
+from gameserver.keys import Keys
 from gameserver.readiness import Readiness
 from gameserver.settings import ApiSettings
 from npc.memory.memories import Memories

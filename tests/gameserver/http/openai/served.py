@@ -20,7 +20,7 @@ from engine.plan import StepPlan
 from engine.scripted import ScriptedModel
 from gameserver.http.listener import Listener, bind
 from gameserver.http.openai.api import OpenAIApi
-from gameserver.http.openai.auth import Keys
+from gameserver.keys import Keys
 from gameserver.readiness import Readiness
 from gameserver.settings import ApiSettings
 from tests.engine.speech import NoisyRunner

@@ -11,7 +11,8 @@ import pytest
 
 from engine.errors import NoRoom
 from engine.outputs import RequestOutput
-from gameserver.http.openai.auth import Keys, key_line, new_key
+from gameserver.http.openai.auth import caller
+from gameserver.keys import Keys, key_line, new_key
 from gameserver.settings import SettingsError
 from tests.gameserver.http.openai.served import Served, serving
 
@@ -140,8 +141,8 @@ async def test_keys_are_asked_for_and_only_hashes_are_kept(tmp_path: Any) -> Non
 def test_keys_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STUDIO_KEYS", "one two")
     keys = Keys.load(None, "STUDIO_KEYS")
-    assert keys.caller("Bearer two") == "STUDIO_KEYS-1"
-    assert keys.caller("bearer one") == "STUDIO_KEYS-0"
+    assert caller(keys, "Bearer two") == "STUDIO_KEYS-1"
+    assert caller(keys, "bearer one") == "STUDIO_KEYS-0"
 
 
 @pytest.mark.parametrize("content", ["", "# none\n", "studio tr-plain-key", "a" * 64])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gameserver.http.openai.auth import Keys, key_line
+from gameserver.keys import Key, Keys, key_line
 from tests.gameserver.http.openai.served import serving
 
 SOURCE = Path(__file__).parent / "node"
@@ -34,7 +34,7 @@ async def test_the_javascript_client_works_and_sees_its_own_errors(visitor: Path
     call = '<tool_call>\n{"name": "leave", "arguments": {"where": "mill"}}\n</tool_call>'
     replies = ["The stew is hot.", "Grüße 🐉", call, "upon a time.", "A long farewell." * 50]
     name, digest = key_line("studio", "secret").split()
-    async with serving(replies, keys=Keys({bytes.fromhex(digest): name})) as served:
+    async with serving(replies, keys=Keys({bytes.fromhex(digest): Key(name)})) as served:
         process = await asyncio.create_subprocess_exec(
             *("node", "visit.js", f"{served.url}/v1", "secret"),
             cwd=visitor,
