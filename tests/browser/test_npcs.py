@@ -8,10 +8,12 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from gameserver.app import Application
-from gameserver.http.openai.auth import Keys, key_line, new_key
+from gameserver.keys import Keys, key_line, new_key
+from npc.memory.records import Owner
 from tests.browser.conftest import PATIENCE_MS, REPLY, Visit
 from tests.browser.test_playground import say
 from tests.gameserver.node import node_on_script, running
+from tests.npc.memory.stage import known, remembering
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="package")]
 expect.set_options(timeout=PATIENCE_MS)
@@ -96,6 +98,29 @@ async def test_npcs_are_chosen_by_keyboard_and_quests_are_drawn_in_the_page_s_co
     await expect(looks.locator("#tags .quest_giver")).to_have_text("quest giver")
     await expect(looks.locator(".quest svg rect.now")).to_have_count(1)
     assert await looks.locator(".quest style, .quest [style]").count() == 0
+    await ada.close()
+
+
+async def test_memories_are_ranked_by_the_words_that_are_typed(
+    browser: Browser, inspected: Application, looks: Page
+) -> None:
+    ada = await enter(browser, inspected, "Ada", "past")
+    player = await ada.evaluate("sessionStorage.getItem('troupe.player')")
+    await looks.goto(address(inspected, "#gilded_griffin.past/mira"))
+    await say(ada, "Hello!")
+    await expect(looks.locator(".relation")).to_have_count(1)
+    before = inspected.memories
+    async with remembering() as memories:
+        inspected.memories = memories
+        owner = Owner("gilded_griffin.past", "mira", player)
+        known(memories._book, "Ada has a grey cat.", "Ada sells rope.", owner=owner)
+        first = looks.locator("#memories li").first
+        for words in ("Ada has a grey cat.", "Ada sells rope."):
+            await looks.fill("#words", words)
+            await expect(first.locator("p").first).to_have_text(words)
+        inspected.memories = None
+        await expect(looks.locator("#memory")).to_be_hidden()
+        inspected.memories = before
     await ada.close()
 
 

@@ -5,12 +5,17 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gameserver.http.openai.auth import Keys, key_line, new_key
+from gameserver.keys import Keys, key_line, new_key
 from tests.gameserver.http.test_console import FakeNode, console
 from tests.gameserver.player import Player
 from tests.gameserver.stage import SCENE, serving
 
-PATHS = ("/console/npcs", f"/console/npcs/{SCENE}/mira", "/debug/prompts/t1")
+PATHS = (
+    "/console/npcs",
+    "/console/memories/ann/mira",
+    f"/console/npcs/{SCENE}/mira",
+    "/debug/prompts/t1",
+)
 
 
 def client(node: FakeNode, keys: Keys | None = None, peer: str = "127.0.0.1") -> httpx.AsyncClient:
