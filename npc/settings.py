@@ -68,7 +68,8 @@ class ReplySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     lore_lines: Annotated[int, msgspec.Meta(ge=1, le=32)] = 3
     #: Added to the logit of the bracket that opens an action, where any is open. A small model
     #: hesitates: with 1.5 the default one acts on 5 or 6 of 8 lines that ask for it and on none
-    #: of 36 others, with 0 on 1 to 4 of 8, and with 2.5 on some that do not ask. Others were not measured.
+    #: of 36 others, with 0 on 1 to 4 of 8, and with 2.5 on some that do not ask. No other model was
+    #: measured.
     act_bias: Annotated[float, msgspec.Meta(ge=-100, le=100)] = 1.5
     #: Longest line in tokens.
     line_tokens: Count = 1500
