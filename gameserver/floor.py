@@ -330,7 +330,8 @@ class Floor:
             stream.append("npc.turn.start", start, opens=turn)
         self._ledger.begin(turn, cue)
         self._tally.count("turns_started")
-        self._show("busy" if private else "thinking", None if private else cue.session.player)
+        attention = None if private else cue.session.player or None
+        self._show("busy" if private else "thinking", attention)
 
     def go_on(self) -> None:
         """Answer what waits. Lines of players without a connection wait until they are back."""
@@ -502,7 +503,7 @@ class Floor:
         enough = not answer.deflected and self.dialogue.said_enough(answer.request, answer.tokens)
         text, over = answer.sentence.push(text, answer.yielding or enough)
         if not turn.chunks and answer.cue.listeners is None:
-            self._show("speaking", answer.cue.session.player)
+            self._show("speaking", answer.cue.session.player or None)
         if turn.bytes + encoded_size(text) > self._limits.out_bytes - _OVERHEAD_BYTES:
             self._stop(answer, Ending("truncated", "length", len(turn.chunks)))
             return

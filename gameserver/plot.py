@@ -98,7 +98,7 @@ class Plot:
         turn.publish()  # clients see the words before it first
         done = TurnAction(new_id("a"), act.name, dict(act.args), len(turn.chunks))
         self.story.did(npc, done.action, act, session.player, session.name, answer.cue.hearers)
-        _send(turn.streams, _action(turn.id, npc, session.player, done))
+        _send(turn.streams, _action(turn.id, npc, session.player or None, done))
         return done
 
     def settle(self, session: "Session", result: ActionResult) -> None:
@@ -131,6 +131,11 @@ class Plot:
     def happened(self, what: Happening, player: str) -> None:
         """An event of the game may move quests."""
         self._announce(self.story.happened(what, player))
+
+    def occurred(self, what: Happening) -> None:
+        """Something that nobody caused may move everybody's quests, and those of who is here."""
+        players = sorted({member.player for member in self._members})
+        self._announce(self.story.occurred(what, players))
 
     def pass_time(self) -> None:
         """Give up actions that nobody answers, and end stages whose time is over. Call about once a

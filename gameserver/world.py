@@ -53,6 +53,9 @@ class World:
         self.journal = journal
         #: Sessions by id that an earlier process knew; those of them that are not over.
         self.adopt_sessions: Callable[[Iterable[str]], Awaitable[Mapping[str, Session]]] = _nobody
+        #: Told of each scene that runs here from now on, and of each that does not any more.
+        self.on_open: Callable[[SceneActor], None] = lambda actor: None
+        self.on_gone: Callable[[SceneActor], None] = lambda actor: None
         #: What this node holds in a store that others use, too.
         self.leases: Leases | None = None
         self._kept_at = time.monotonic()
@@ -163,6 +166,7 @@ class World:
         )
         actor.restore(sessions)
         self.actors[stream_id] = actor
+        self.on_open(actor)
         if self.journal.store.survives:
             self._keep(stream_id)
         return None
@@ -192,6 +196,7 @@ class World:
         for stream_id, actor in list(self.actors.items()):
             if lost.get(f"scene.{stream_id}") == actor.stream.ep:
                 del self.actors[stream_id]
+                self.on_gone(actor)
                 gone.update(actor.fence())
                 if self.leases is not None:
                     self.leases.held.pop(f"scene.{stream_id}", None)
@@ -303,7 +308,9 @@ class World:
 
     def _forget(self, stream_id: str) -> None:
         self.journal.begin()
-        self.actors.pop(stream_id).ledger.book.erase()
+        actor = self.actors.pop(stream_id)
+        self.on_gone(actor)
+        actor.ledger.book.erase()
         if self.leases is not None:
             self.leases.held.pop(f"scene.{stream_id}", None)
 

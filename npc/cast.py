@@ -49,7 +49,8 @@ class OpenScene:
     """One version of a pack that can be played, in any number of running scenes.
 
     Attributes:
-        id, title, meta, allows_instances, events, reactions, context, folder: as in `ScenePack`.
+        id, title, meta, allows_instances, events, reactions, news, context, folder: as in
+            `ScenePack`.
         npcs: who is there, by id, in the order of the scene file.
         quests: by id, in the order of the scene file.
         related: ids of the NPCs about whose feelings a quest asks.
@@ -72,6 +73,7 @@ class OpenScene:
         self.allows_instances = pack.allows_instances
         self.events = pack.events
         self.reactions = pack.reactions
+        self.news = pack.news
         self.context = pack.context
         self.quests = quests or {}
         self.related = related(self.quests)
@@ -300,6 +302,10 @@ def _read(folder: Path) -> Read:
     """A pack, its people and its quests. Blocks: run it in a thread."""
     pack = load_pack(folder)
     npcs = load_roster(pack)
+    for at, news in enumerate(pack.news):
+        if news.wakes and news.wakes not in npcs:
+            problem = f"nobody here has the id {news.wakes!r}"
+            raise PackError(pack.file, 0, f"news[{at}].wakes", problem)
     quests = read_quests(pack, {npc: npcs.persona(npc) for npc in npcs} if pack.quests else {})
     # A large world has many files, and nobody needs their paths any more.
     return Read(replace(pack, npcs=()), npcs, quests)

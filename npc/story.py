@@ -7,7 +7,7 @@ became of an action (`settle`); what comes back are the stages that begin by it.
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ import msgspec
 from npc.actions.offer import Act, Offer
 from npc.actions.repertoire import Asking, Context, Deed, Repertoire
 from npc.notes import NoteSource
-from npc.quests.book import Change, QuestBook
+from npc.quests.book import SHARED, Change, QuestBook
 from npc.quests.quest import Quest
 from npc.quests.source import QuestSource
 from npc.transcript import Audience
@@ -50,6 +50,7 @@ class Story:
 
     Attributes:
         book: where the quests are.
+        facts: of the world by name, where they are not as the author wrote them.
         clock: gives the time in seconds, as a wall shows it.
     """
 
@@ -58,6 +59,7 @@ class Story:
     ) -> None:
         """`relation` may be asked about any NPC of the scene."""
         self.book = QuestBook(script.quests)
+        self.facts: dict[str, Scalar] = {}
         self._script = script
         self._relation = relation
         self.clock = clock
@@ -106,6 +108,21 @@ class Story:
     def happened(self, what: Happening, player: str) -> list[Change]:
         """Something happened, and a player caused it or it concerns one."""
         return self.book.happened(what, player, self._quest_state, self.clock())
+
+    def occurred(self, what: Happening, players: Iterable[str]) -> list[Change]:
+        """Something happened that nobody caused: it concerns everybody's quests, and those of
+        `players`.
+        """
+        state_of, now = self._quest_state, self.clock()
+        changes = self.book.happened(what, SHARED, state_of, now)
+        for player in players:
+            changes += self.book.happened(what, player, state_of, now, own=True)
+        return changes
+
+    def world(self) -> Mapping[str, Scalar]:
+        """How things are, by name."""
+        known = {name: fact for name, fact in self.facts.items() if name in self._script.meta}
+        return {**self._script.meta, **known}
 
     def settle(
         self, deed_id: str, player: str, ok: bool, data: object
@@ -175,10 +192,14 @@ class Story:
         return {**told.get("", {}), **(told.get(npc, {}) if npc else {})}
 
     def snapshot(self) -> dict[str, Any]:
-        """What outlives the process, as plain data for JSON: quests and contexts. Actions that wait
-        for an answer do not: their clients are gone.
+        """What outlives the process, as plain data for JSON: quests, contexts and facts. Actions
+        that wait for an answer do not: their clients are gone.
         """
-        return {"quests": self.book.snapshot(), "contexts": dict(self._contexts)}
+        return {
+            "quests": self.book.snapshot(),
+            "contexts": dict(self._contexts),
+            "facts": dict(self.facts),
+        }
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         """Go on from a snapshot.
@@ -187,8 +208,10 @@ class Story:
             ValueError: it is no snapshot; nothing has changed.
         """
         contexts = msgspec.convert(kept.get("contexts"), dict[str, dict[str, dict[str, Any]]])
+        facts = msgspec.convert(kept.get("facts", {}), dict[str, Scalar])
         self.book.restore(msgspec.convert(kept.get("quests"), dict[str, Any]))
         self._contexts = OrderedDict(contexts)
+        self.facts = facts
 
     def _reconsider(self, player: str) -> list[Change]:
         return self.book.happened(None, player, self._quest_state, self.clock())
@@ -210,7 +233,7 @@ class Story:
             for npc in self._script.related
             for feeling, amount in self._relation(npc, player).items()
         }
-        return WorldState(self._script.meta, self.book.stages(player), flags, items, relation)
+        return WorldState(self.world(), self.book.stages(player), flags, items, relation)
 
     def _asking(self, npc: str, player: str, hearers: Sequence[str]) -> Asking:
         context = self.context(player, npc)

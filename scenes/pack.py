@@ -7,6 +7,7 @@ from pathlib import Path
 from scenes.actions import USUAL, Action, read_actions
 from scenes.document import PackError, Scalar, Section, read_document
 from scenes.lore import MAX_TOKENS, LoreEntry, read_lore
+from scenes.news import News, read_news
 from scenes.reactions import Reaction, read_reactions
 
 __all__ = ["PackError", "ScenePack", "load_pack"]
@@ -42,6 +43,7 @@ class ScenePack:
         lore: what there is to know beside the text, of the scene file and of its lore files.
         lore_tokens: most tokens of lore in one turn; 0 leaves it to the server's settings.
         reactions: what moves the feelings of everybody here.
+        news: what people here are told of events, and whom that wakes.
     """
 
     folder: Path
@@ -58,6 +60,7 @@ class ScenePack:
     context: frozenset[str] = frozenset()
     quests: tuple[Path, ...] = ()
     reactions: tuple[Reaction, ...] = ()
+    news: tuple[News, ...] = ()
 
     @property
     def file(self) -> Path:
@@ -87,6 +90,7 @@ def load_pack(folder: Path) -> ScenePack:
         context=_names(scene, "context", MAX_CONTEXT),
         quests=_files(scene, folder, "quests", MAX_QUESTS),
         reactions=read_reactions(scene),
+        news=read_news(scene),
     )
     scene.finish()
     return pack

@@ -91,16 +91,25 @@ class QuestBook:
             del self._places[key]
 
     def happened(
-        self, happening: Happening | None, player: str, state_of: StateOf, now: float
+        self,
+        happening: Happening | None,
+        player: str,
+        state_of: StateOf,
+        now: float,
+        *,
+        own: bool = False,
     ) -> list[Change]:
         """Something happened, or (None) items, flags or relations of a player have changed.
 
         Args:
-            player: who caused it, or whom it concerns.
+            player: who caused it, or whom it concerns; `SHARED` for what nobody caused.
             state_of: how things are for a player; for a shared quest, for the one who caused it.
+            own: move only this player's own quests, and not everybody's.
         """
         changes: list[Change] = []
         for quest, owner, place in self._open(player):
+            if own and quest.shared:
+                continue
             step = self._step(quest, place, happening, state_of(player))
             if step is not None:
                 changes += self._follow(quest, owner, step.to, player, state_of, now)

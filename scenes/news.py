@@ -1,0 +1,70 @@
+"""News: what an event of the world means to the people of a scene, as an author writes it.
+
+An event has a name and data of strangers; what NPCs are told of it are the author's own words. Some
+news make an NPC speak without being spoken to.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from scenes.document import Scalar, Section
+from scenes.reactions import Happening, same
+
+MAX_NEWS = 200
+MAX_TEXT = 500
+_MAX_FIELDS = 64
+_MAX_VALUE = 200
+_MAX_SECONDS = 86_400
+_COOLDOWN_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What is told of one event.
+
+    Attributes:
+        event: its name.
+        text: what everybody in the scene knows from then on.
+        fields: of the event's data that must be as named, each with the values it may have.
+        wakes: the NPC who speaks of it at once; "" for none.
+        cooldown_s: seconds after which it may wake that NPC again.
+    """
+
+    event: str
+    text: str
+    fields: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
+    wakes: str = ""
+    cooldown_s: int = _COOLDOWN_S
+
+    def tell_of(self, what: Happening) -> bool:
+        """Whether these are the news of a happening."""
+        return what.cause == "event" and what.name == self.event and self._fits(what.details)
+
+    def _fits(self, details: Mapping[str, object]) -> bool:
+        return all(
+            any(same(details.get(name), value) for value in values) for name, values in self.fields
+        )
+
+
+def read_news(section: Section) -> tuple[News, ...]:
+    """The `news:` of a scene file. That those who are woken exist, is for others to check.
+
+    Raises:
+        PackError: names file, line and field of the first mistake.
+    """
+    return tuple(_news(inner) for inner in section.sections("news", MAX_NEWS))
+
+
+def _news(section: Section) -> News:
+    wakes = section.text("wakes", _MAX_VALUE, default="")
+    if wakes:
+        section.check_id("wakes", wakes)
+    news = News(
+        event=section.id("event"),
+        text=section.text("text", MAX_TEXT),
+        fields=tuple(section.scalar_lists("with", _MAX_FIELDS, _MAX_VALUE).items()),
+        wakes=wakes,
+        cooldown_s=section.number("cooldown_s", 0, _MAX_SECONDS, default=_COOLDOWN_S),
+    )
+    section.finish()
+    return news
