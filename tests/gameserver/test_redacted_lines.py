@@ -45,6 +45,10 @@ async def test_nobody_sees_keeps_or_logs_what_was_redacted(
                 for player in ("ann", "bob"):
                     lines, _ = floor.dialogue.history(player=player, before=None, limit=100)
                     everything += repr(lines)
+        # What the console shows of NPCs and scenes.
+        everything += repr(server.inspector.overview()) + repr(
+            server.inspector.sheet(SCENE, "mira")
+        )
         out, err = capfd.readouterr()
         for secret in SECRETS:
             assert secret not in everything + out + err
