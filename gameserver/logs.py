@@ -27,7 +27,9 @@ def configure(level: str = "info", stream: TextIO = sys.stderr) -> None:
         structlog.processors.StackInfoRenderer(),
     ]
     if stream.isatty():
-        final: list[Processor] = [structlog.dev.ConsoleRenderer()]
+        # The default formatter prints local variables, in which players' words are.
+        plain = structlog.dev.plain_traceback
+        final: list[Processor] = [structlog.dev.ConsoleRenderer(exception_formatter=plain)]
     else:
         final = [structlog.processors.format_exc_info, _render_json]
     handler = logging.StreamHandler(stream)

@@ -283,13 +283,16 @@ class Memories:
 
     async def _look(self, stream: str, npc: str, asker: str, audience: Audience, text: str) -> None:
         about = partial(self._recall.about, stream, npc, asker, audience)
-        found = await self._in_book(about, None, self._now())
-        self._recollect((stream, npc, asker, audience), found)
-        # If all facts come up anyway, their order is not worth a vector.
-        if found.more and text:
-            query = (await self._encode([text]))[0]
-            found = await self._in_book(about, query, self._now())
+        try:
+            found = await self._in_book(about, None, self._now())
             self._recollect((stream, npc, asker, audience), found)
+            # If all facts come up anyway, their order is not worth a vector.
+            if found.more and text:
+                query = (await self._encode([text]))[0]
+                found = await self._in_book(about, query, self._now())
+                self._recollect((stream, npc, asker, audience), found)
+        except Exception:  # an NPC that cannot remember speaks all the same
+            _log.exception("nothing could be recalled")
 
     def _recollect(self, key: tuple[str, str, str, Audience], found: Recollection) -> None:
         self._recollections[key] = found

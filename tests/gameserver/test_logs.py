@@ -38,3 +38,25 @@ def test_an_exception_keeps_to_its_line(lines: io.StringIO) -> None:
         logging.getLogger("troupe").exception("failed")
     (line,) = lines.getvalue().splitlines()
     assert "ValueError" in json.loads(line)["exception"]
+
+
+def test_no_local_variable_is_printed_for_people_either() -> None:
+    """What players say is in variables of whatever fails."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    stream = Terminal()
+    logs.configure("info", stream)
+    try:
+        whispered = "the key " + "is under the stone"
+        raise ValueError(len(whispered))
+    except ValueError:
+        structlog.get_logger("troupe.test").exception("failed")
+    finally:
+        root.handlers, root.level = handlers, level
+        structlog.reset_defaults()
+    assert "ValueError" in stream.getvalue() and "under the stone" not in stream.getvalue()

@@ -202,6 +202,23 @@ async def test_a_disk_that_fails_is_counted_and_speech_goes_on(
         assert "elm" not in str(logs)
 
 
+async def test_a_look_that_fails_costs_the_memory_and_not_the_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with remembering() as memories:
+        talk = with_memory(memories, RecordingEngine())
+        await ask(talk, "My name is Tomas.")
+
+        def broken(*args: object) -> Recollection:
+            raise OSError("the disk is gone")
+
+        monkeypatch.setattr(memories._recall, "about", broken)
+        fresh = with_memory(memories, RecordingEngine())
+        with capture_logs() as logs:
+            assert await ask(fresh, "What now?") == "<user>Anna: What now?</user><npc>"
+        assert [entry["event"] for entry in logs] == ["nothing could be recalled"]
+
+
 async def test_nothing_that_was_said_is_logged(tmp_path: Path) -> None:
     with capture_logs() as logs:
         settings = memory_settings(distil_pause_s=0.001, vectors="hashing")
