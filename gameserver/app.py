@@ -32,6 +32,7 @@ from gameserver.http.patience import open_many_files
 from gameserver.inspection import Inspector
 from gameserver.keys import Keys
 from gameserver.loop_lag import LoopLag
+from gameserver.mqtt.choose import choose_broker
 from gameserver.packs import find_packs
 from gameserver.protocol import PATH
 from gameserver.readiness import Readiness, Step
@@ -146,6 +147,8 @@ class Application:
         Access(settings.auth)  # mistakes in its keys, too, are better known early
         if settings.tls is not None:
             encryption(settings.tls)
+        if settings.mqtt is not None:
+            choose_broker(settings)
         if settings.safety.filter_file is not None:  # so are mistakes in the rules
             load_rules(Path(settings.safety.filter_file))
         self._store = choose_store(settings)

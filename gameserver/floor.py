@@ -393,8 +393,7 @@ class Floor:
         if output.finish in ("stop", "length"):
             self._take_apart(answer, answer.channels.flush())
             self._filter(answer, "", last=True)
-            if answer.ending is None and answer.speech.touched and not answer.turn.chunks:
-                answer.other_words = True  # all it said was taken out
+            self._break_silence(answer)
         if answer.ending is None and answer.other_words and self._find_other_words(answer):
             return
         self._close(answer, answer.ending or natural_ending(answer, output))
@@ -475,7 +474,7 @@ class Floor:
         not: then the turn has an ending.
         """
         said, request = answer.turn.text(), answer.request
-        if request.avoid and len(request.avoid) <= self._safety.retries:
+        if len(request.avoid) <= self._safety.retries:
             speech = self._safety.listen(self.dialogue.persona, answer.cue.line, said)
             again = replace(request, prefill=said.rstrip())
             answer.begin_again(again, self.dialogue.channels(again), speech)
@@ -487,6 +486,13 @@ class Floor:
                 return True
         self._deflect(answer)
         return False
+
+    def _break_silence(self, answer: Answer) -> None:
+        """A reply is at its end: if nothing is left of its words, an authored line is said."""
+        undecided = answer.ending is None and not answer.other_words
+        filtered = answer.speech.touched or answer.request.avoid
+        if undecided and filtered and not answer.turn.chunks:
+            self._deflect(answer)
 
     def _deflect(self, answer: Answer) -> None:
         """End a turn whose words may not be said: with an authored line, which is not remembered,

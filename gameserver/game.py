@@ -21,6 +21,7 @@ from gameserver.connection import Connection, House
 from gameserver.guards import GuardedConnection, Handshakes
 from gameserver.handshake import SUBPROTOCOLS, Doorman, choose_framing
 from gameserver.inspection import InspectedPrompt, Inspector, inspected
+from gameserver.mqtt.choose import choose_bridge
 from gameserver.protocol import FEATURES
 from gameserver.safety import Safety
 from gameserver.sessions import Sessions
@@ -97,6 +98,10 @@ class GameServer:
             self._world.leases = Leases(shared, self._journal, settings.store.lease_s, self._tally)
             self._world.leases.on_late = self._world.freeze
         features = tuple(f for f in FEATURES if f != "resume" or self._sessions.resume_ms)
+        self._bridge = choose_bridge(settings, self._journal, self._tally)
+        if self._bridge is not None:
+            self._world.on_open = self._bridge.follow
+            self._world.on_gone = self._bridge.unfollow
         self._house = House(
             settings,
             self._world,
@@ -156,6 +161,8 @@ class GameServer:
         )
         self.port = self._server.sockets[0].getsockname()[1]
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        if self._bridge is not None:
+            self._bridge.start()
 
     def adopt(self, scene: OpenScene) -> None:
         """Let the running scenes of a pack follow a new version of it."""
@@ -211,6 +218,8 @@ class GameServer:
         await self._journal.stop()
         if self._world.leases is not None:
             await self._world.leases.stop()
+        if self._bridge is not None:
+            await self._bridge.stop()
 
     async def close(self) -> None:
         """Drain, and stop. Idempotent."""
@@ -229,6 +238,7 @@ class GameServer:
             **self._sessions.gauges(),
             **self._journal.gauges(),
             **self.budgets.gauges(),
+            **({} if self._bridge is None else self._bridge.gauges()),
             "halted": self._engine.halted,
             "connections": len(self._connections),
             "handshakes": len(self._handshakes),

@@ -77,6 +77,22 @@ def parse(frame: str | bytes, limits: Limits, *, binary: bool = False) -> Messag
     return Message(envelope.t, envelope.id, envelope.st, envelope.d or {})
 
 
+def parse_json(text: bytes, limits: Limits) -> Any:
+    """Any JSON value from outside, under the limits of messages.
+
+    Raises:
+        Refusal: `bad_json`, `too_deep`, `too_large` or `bad_field`.
+    """
+    try:
+        value = _decode(text.decode())
+    except RecursionError:
+        raise _too_deep(limits, None) from None
+    except ValueError as error:
+        raise Refusal(Code.BAD_JSON, f"not JSON: {error}"[:200], unreadable=True) from None
+    _check_shape(value, limits, None)
+    return value
+
+
 def bad_field(problem: str, re: int | None = None) -> Refusal:
     """The refusal of message `re`, which has a wrong or missing field."""
     return Refusal(Code.BAD_FIELD, problem[:300], unreadable=True, re=re)

@@ -318,7 +318,7 @@ class MqttSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     #: A broker that hangs is noticed after two of these, or when it does not acknowledge in time.
     keepalive_s: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 15
     timeout_s: Rate = 5.0
-    #: How long the broker keeps events for a node that is away, and waits before it says that it is.
+    #: How long the broker keeps events for a node that is away, and waits before it says so.
     session_s: Size = 120
     will_delay_s: Size = 5
     #: The first wait before another try, and the longest.

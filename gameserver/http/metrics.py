@@ -57,6 +57,11 @@ COUNTERS = frozenset(
         "floods",
         "gaps",
         "stalled",
+        "mqtt_in",
+        "mqtt_out",
+        "mqtt_lost",
+        "mqtt_taken_over",
+        "mqtt_gaps",
         *(
             f"memory_{name}"
             for name in (
@@ -77,7 +82,7 @@ COUNTERS = frozenset(
 #: Counters kept by cause become one counter with a label: `errors_bad_json` is
 #: `errors_total{code="bad_json"}`. Causes are the protocol's own lists, so labels stay few.
 BY_CAUSE = re.compile(
-    r"(errors|closes|http|turns_ended|refused|filtered|redacted|steering|over_budget)_(\w+)"
+    r"(errors|closes|mqtt_dropped|http|turns_ended|refused|filtered|redacted|steering|over_budget)_(\w+)"
 )
 
 

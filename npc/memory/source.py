@@ -65,7 +65,7 @@ class MemorySource(NoteSource):
 
     def said(self, line: Line, answers: Line, present: frozenset[str]) -> None:
         """See `NoteSource`."""
-        if answers.text:  # else it was a greeting, which says nothing of anybody
+        if answers.text and answers.who:  # a greeting says nothing of anybody, nor does news
             self._take(line, answers.who, present, own=True)
 
     def amended(self, line: Line) -> None:

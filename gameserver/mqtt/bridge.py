@@ -1,0 +1,369 @@
+"""Between the running scenes of this node and a broker.
+
+The bridge listens to each scene as a client does: it has a cursor in the scene's stream, so it
+tells what everybody in the scene may hear, and no whisper; and it tells what the store has. What
+arrives goes to the scene, which is the single writer of what becomes of it, if it runs here.
+
+While the broker is away dialogue goes on, and `Outgoing` keeps what is to be told.
+"""
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from gameserver.mqtt.arrivals import Arrival, Arrivals, Delivery, Unusable
+from gameserver.mqtt.broker import Broker, BrokerLost, Connection
+from gameserver.mqtt.choose import OFFLINE, ONLINE
+from gameserver.mqtt.outgoing import Outgoing, Parcel
+from gameserver.mqtt.topics import Topics
+from gameserver.protocol import Refusal
+from gameserver.scene_actor import SceneActor
+from gameserver.settings import Settings
+from gameserver.stores.journal import Journal
+from gameserver.streams import Event, Latest
+from gameserver.tally import Tally
+
+#: Events that are published together: a round trip each would be slow.
+_BATCH = 16
+#: Events handed to scenes before others on the loop have their turn.
+_AT_ONCE = 32
+#: How often it is looked whether a store that takes nothing is back.
+_LOOK_S = 0.1
+#: Somebody else with our client id drives us out: the wait after the first time, by how much it
+#: grows, and how often we come back. The last one to give up has the id for itself.
+_DRIVEN_OUT_S = 5.0
+_DRIVEN_OUT_GROWTH = 3.0
+_DRIVEN_OUT_MOST = 5
+#: After so long a connection earlier troubles are forgotten.
+_SETTLED_S = 60.0
+
+_log = structlog.get_logger("troupe.mqtt")
+
+
+class _Ear:
+    """The bridge's place in one scene's stream.
+
+    Attributes:
+        s: the last event that was queued, or passed over.
+    """
+
+    __slots__ = ("_bridge", "actor", "s")
+
+    def __init__(self, bridge: "Bridge", actor: SceneActor) -> None:
+        self._bridge = bridge
+        self.actor = actor
+        self.s = actor.stream.last
+
+    def wake(self) -> None:
+        """There may be an event; most often it is a word of a turn, which is not for us."""
+        if self.s != self.actor.stream.last:
+            self._bridge.listen_to(self)
+
+    def mark(self, latest: Latest) -> None:
+        """Something has another state."""
+        self._bridge.mark(latest)
+
+
+class Bridge:
+    """Follows scenes, and carries messages both ways until it is stopped.
+
+    Attributes:
+        up: whether there is a connection.
+        gave_up: whether another client with the same id has the broker for good.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        topics: Topics,
+        settings: Settings,
+        journal: Journal,
+        tally: Tally,
+        sleep: Callable[[float], "asyncio.Future[None]"] | None = None,
+    ) -> None:
+        """`sleep` waits for some seconds; tests bring their own."""
+        assert settings.mqtt is not None
+        self.up = False
+        self.gave_up = False
+        self._broker = broker
+        self._topics = topics
+        self._settings = settings.mqtt
+        self._wait_s = settings.store.wait_s
+        self._node = settings.node
+        self._journal = journal
+        self._tally = tally
+        self._sleep = sleep or asyncio.sleep
+        self._arrivals = Arrivals(topics, settings.mqtt, settings.limits)
+        self._incoming: deque[Arrival] = deque()
+        self._outgoing = Outgoing(settings.mqtt.queue, tally)
+        self._ears: dict[str, _Ear] = {}
+        self._pricked: dict[_Ear, None] = {}  # those whose streams have something new
+        self._subscribed: set[str] = set()
+        self._unasked = False  # whether subscriptions are not those of the scenes
+        self._arrived, self._something = asyncio.Event(), asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to connect, and go on by itself."""
+        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._hand_over())]
+
+    async def stop(self) -> None:
+        """Publish what there is and that this node is gone, for a moment, and end. Idempotent."""
+        if self.up:
+            self._something.set()
+            deadline = time.monotonic() + self._settings.timeout_s
+            while (self._outgoing or self._pricked) and self.up and time.monotonic() < deadline:  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_S / 10)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    # What runs here
+
+    def follow(self, actor: SceneActor) -> None:
+        """A scene runs here from now on."""
+        ear = self._ears[actor.stream.id] = _Ear(self, actor)
+        actor.stream.listeners.add(ear)
+        self._unasked = True
+        self._mark_all(actor)
+        self._something.set()
+
+    def unfollow(self, actor: SceneActor) -> None:
+        """A scene does not run here any more."""
+        ear = self._ears.get(actor.stream.id)
+        if ear is not None and ear.actor is actor:
+            self._gather()  # what it told until now, as far as it is kept
+            del self._ears[actor.stream.id]
+            self._pricked.pop(ear, None)
+            actor.stream.listeners.discard(ear)
+            self._outgoing.unmark(actor.stream.id)
+            self._unasked = True
+            self._something.set()
+
+    def listen_to(self, ear: _Ear) -> None:
+        """A scene has told something new."""
+        self._pricked[ear] = None
+        self._something.set()
+
+    def mark(self, latest: Latest) -> None:
+        """An NPC is something else than before."""
+        if latest.t == "npc.state":
+            self._outgoing.mark(latest)
+            self._something.set()
+
+    def gauges(self) -> dict[str, float]:
+        """How it stands."""
+        return {
+            "mqtt_up": self.up,
+            "mqtt_gave_up": self.gave_up,
+            "mqtt_waiting_in": len(self._incoming),
+            "mqtt_waiting_out": len(self._outgoing),
+        }
+
+    # In
+
+    def _take(self, delivery: Delivery) -> None:
+        """Something has arrived, and is acknowledged already."""
+        self._tally.count("mqtt_in")
+        try:
+            arrival = self._arrivals.read(delivery)
+        except Unusable as why:
+            self._tally.count(f"mqtt_dropped_in_{why.cause}")
+            return
+        if len(self._incoming) >= self._settings.queue:
+            self._incoming.popleft()
+            self._tally.count("mqtt_dropped_in_full")
+        self._incoming.append(arrival)
+        self._arrived.set()
+
+    async def _hand_over(self) -> None:
+        """Give scenes what has arrived, when the store can take what becomes of it."""
+        while True:
+            await self._arrived.wait()
+            while self._journal.late or self._journal.waiting_s > self._wait_s:  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_S)
+            for _ in range(min(_AT_ONCE, len(self._incoming))):
+                self._deliver(self._incoming.popleft())
+            if not self._incoming:
+                self._arrived.clear()
+            await asyncio.sleep(0)
+
+    def _deliver(self, arrival: Arrival) -> None:
+        address = arrival.address
+        ear = self._ears.get(address.scene)
+        if ear is None:
+            self._tally.count("mqtt_dropped_in_no_scene")
+            return
+        actor = ear.actor
+        try:
+            self._journal.begin()
+            if address.kind == "event":
+                actor.happen(address.name, arrival.data)
+            else:
+                actor.become(address.name, arrival.data)
+        except Refusal as refusal:
+            self._tally.count(f"mqtt_dropped_in_{refusal.code}")
+        except Exception:  # whatever one message does, the others are delivered
+            self._tally.count("mqtt_dropped_in_internal")
+            _log.exception("a world event was not taken", scene=address.scene, name=address.name)
+
+    # Out
+
+    def _gather(self) -> None:
+        """Queue what the scenes have told since, as far as the store has it."""
+        if self._journal.late:
+            self._journal.when_opened(self._something.set)
+            return
+        pricked, self._pricked = self._pricked, {}
+        for ear in pricked:
+            events = ear.actor.stream.after(ear.s)
+            if events is None:  # the store was away for longer than the window
+                self._tally.count("mqtt_gaps")
+                ear.s = ear.actor.stream.last
+                continue
+            for event in events:
+                if event.unit > self._journal.durable:
+                    self._pricked[ear] = None
+                    self._journal.when_opened(self._something.set)
+                    break
+                ear.s = event.s
+                if (parcel := self._parcel(event)) is not None:
+                    self._outgoing.add(parcel)
+
+    def _parcel(self, event: Event) -> Parcel | None:
+        if event.t not in ("npc.turn.end", "npc.action"):
+            return None
+        message = event.message
+        about = msgspec.json.decode(message.json, type=_About)
+        said = event.t == "npc.turn.end"
+        if said and not about.d.text:
+            return None
+        topic = self._topics.npc(about.st, about.d.npc, "said" if said else "action")
+        eid = f"{about.st}:{about.ep}:{event.s}"
+        return Parcel(topic, message.json, self._settings.said_qos if said else 1, eid=eid)
+
+    async def _send(self, connection: Connection) -> None:
+        """Publish everything there is. What is not acknowledged stays."""
+        await self._ask_for(connection)
+        self._gather()
+        while events := self._outgoing.events(_BATCH):
+            await connection.publish(events)
+            self._outgoing.sent(events)
+            self._tally.count("mqtt_out", len(events))
+            self._gather()
+        while (latest := self._outgoing.take_changed()) is not None:
+            try:
+                await connection.publish([self._state(latest)])
+            except BrokerLost:
+                self._outgoing.mark(latest)
+                raise
+            self._tally.count("mqtt_out")
+
+    def _state(self, latest: Latest) -> Parcel:
+        message = latest.message().json
+        about = msgspec.json.decode(message, type=_About)
+        return Parcel(self._topics.npc(about.st, about.d.npc, "state"), message, retained=True)
+
+    async def _ask_for(self, connection: Connection) -> None:
+        """Let subscriptions follow the scenes that run here."""
+        if not self._unasked:
+            return
+        self._unasked = False
+        for scene in self._subscribed - self._ears.keys():
+            self._subscribed.discard(scene)
+            await connection.unsubscribe(self._topics.into(scene))
+        for scene in self._ears.keys() - self._subscribed:
+            self._subscribed.add(scene)
+            await connection.subscribe(self._topics.into(scene))
+
+    def _mark_all(self, actor: SceneActor) -> None:
+        for latest in actor.stream.latest:
+            self.mark(latest)
+
+    # The connection
+
+    async def _run(self) -> None:
+        failures = driven_out = 0
+        while True:
+            began = time.monotonic()
+            try:
+                async with self._broker.connect(self._take) as connection:
+                    await self._serve(connection)
+            except BrokerLost as lost:
+                why = lost
+            finally:
+                was_up, self.up = self.up, False
+            if was_up:
+                failures = 0
+                _log.warning("the broker is lost", problem=str(why))
+            elif failures == 0:
+                _log.warning("no connection to the broker; trying on", problem=str(why))
+            if time.monotonic() - began >= _SETTLED_S:
+                driven_out = 0
+            failures += 1
+            self._tally.count("mqtt_lost")
+            if not why.taken_over:
+                await self._sleep(self._back_off(failures))
+                continue
+            driven_out += 1
+            self._tally.count("mqtt_taken_over")
+            if driven_out > _DRIVEN_OUT_MOST:
+                self.gave_up = True
+                _log.error("another client has our client_id for good: this node stays away")
+                return
+            _log.error("another client has our client_id: each node needs one of its own")
+            wait_s = _DRIVEN_OUT_S * _DRIVEN_OUT_GROWTH ** (driven_out - 1)
+            await self._sleep(wait_s * random.uniform(0.5, 1.5))
+
+    async def _serve(self, connection: Connection) -> None:
+        """Carry messages until the connection is lost; raises `BrokerLost` then."""
+        self._unasked = True
+        self._subscribed.clear()  # the broker may have forgotten; and what is retained comes again
+        status = self._topics.node(self._node)
+        await connection.publish([Parcel(status, ONLINE, retained=True)])
+        self.up = True
+        _log.info("connected to the broker")
+        for ear in self._ears.values():
+            self._mark_all(ear.actor)
+        over = asyncio.create_task(connection.over())
+        try:
+            while True:
+                self._something.clear()
+                await self._send(connection)
+                waiting = asyncio.create_task(self._something.wait())
+                await asyncio.wait({over, waiting}, return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+                if over.done():
+                    over.result()
+                    return
+        except asyncio.CancelledError:  # we go, and say so ourselves: the will is for crashes
+            await connection.publish([Parcel(status, OFFLINE, retained=True)])
+            raise
+        finally:
+            over.cancel()
+
+    def _back_off(self, failures: int) -> float:
+        """Seconds to the next try: anything up to twice as much each time, so that nodes that lost
+        their broker together do not come back together."""
+        settings = self._settings
+        most = min(settings.reconnect_s * 2.0 ** min(failures - 1, 16), settings.reconnect_most_s)
+        return random.uniform(most / 4, most)
+
+
+class _Whose(msgspec.Struct):
+    npc: str
+    text: str = ""
+
+
+class _About(msgspec.Struct):
+    """What an event's message says of where it belongs."""
+
+    st: str
+    d: _Whose
+    ep: int = 0

@@ -1,0 +1,44 @@
+"""The bridge that the settings ask for."""
+
+from typing import TYPE_CHECKING
+
+from gameserver.mqtt.address import BrokerAddress, Login
+from gameserver.mqtt.outgoing import Parcel
+from gameserver.mqtt.topics import Topics
+from gameserver.settings import Settings, SettingsError
+from gameserver.stores.journal import Journal
+from gameserver.tally import Tally
+
+if TYPE_CHECKING:
+    from gameserver.mqtt.bridge import Bridge
+    from gameserver.mqtt.broker import Mqtt5
+
+#: What a node's status topic says.
+ONLINE, OFFLINE = b'{"online":true}', b'{"online":false}'
+
+
+def choose_broker(settings: Settings) -> "Mqtt5":
+    """This node's way to the broker that `settings.mqtt` names. Does not connect.
+
+    Raises:
+        SettingsError: the address or the login cannot be used, or the library is not installed.
+    """
+    mqtt = settings.mqtt
+    assert mqtt is not None
+    try:
+        from gameserver.mqtt.broker import Mqtt5
+    except ImportError as error:
+        raise SettingsError("mqtt needs a library: pip install 'troupe-npc[mqtt]'") from error
+    will = Parcel(Topics(mqtt.root).node(settings.node), OFFLINE, retained=True)
+    client_id = mqtt.client_id or f"troupe-{settings.node}"
+    return Mqtt5(BrokerAddress.of(mqtt.url), Login.load(mqtt), client_id, will, mqtt)
+
+
+def choose_bridge(settings: Settings, journal: Journal, tally: Tally) -> "Bridge | None":
+    """The bridge, not started yet; None if the settings want none. Errors as above."""
+    if settings.mqtt is None:
+        return None
+    broker = choose_broker(settings)
+    from gameserver.mqtt.bridge import Bridge
+
+    return Bridge(broker, Topics(settings.mqtt.root), settings, journal, tally)

@@ -1,0 +1,78 @@
+"""What is to be published: events in order, and of what has a state only the newest."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gameserver.streams import Latest
+from gameserver.tally import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A message for the broker.
+
+    Attributes:
+        eid: its user property of that name, by which a receiver knows a second delivery; "" for a
+            state.
+        retained: a state, which the broker keeps for those who come later.
+    """
+
+    topic: str
+    payload: bytes
+    qos: int = 1
+    retained: bool = False
+    eid: str = ""
+
+
+class Outgoing:
+    """Events wait until the broker has acknowledged them. There is room for so many; beyond, the
+    oldest of quality 0 goes, else the oldest, and it is counted.
+
+    States are not queued: what has changed is marked, and encoded when it is sent.
+    """
+
+    def __init__(self, room: int, tally: Tally) -> None:
+        self._room = room
+        self._tally = tally
+        self._events: deque[Parcel] = deque()
+        self._changed: dict[Latest, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def __bool__(self) -> bool:
+        return bool(self._events or self._changed)
+
+    def add(self, event: Parcel) -> None:
+        """Queue an event."""
+        if len(self._events) >= self._room:
+            cheap = (other for other in self._events if other.qos == 0)
+            self._events.remove(next(cheap, self._events[0]))
+            self._tally.count("mqtt_dropped_out_full")
+        self._events.append(event)
+
+    def mark(self, latest: Latest) -> None:
+        """A state has changed, or the broker may have lost it."""
+        self._changed[latest] = None
+
+    def unmark(self, scene: str) -> None:
+        """A scene is not ours any more: nothing is told of its states."""
+        for latest in [each for each in self._changed if each.stream.id == scene]:
+            del self._changed[latest]
+
+    def events(self, most: int) -> Sequence[Parcel]:
+        """The oldest events, which stay here until they are `sent`."""
+        return [self._events[at] for at in range(min(most, len(self._events)))]
+
+    def sent(self, events: Sequence[Parcel]) -> None:
+        """The broker has these. Some may have been dropped meanwhile."""
+        done = set(map(id, events))
+        self._events = deque(event for event in self._events if id(event) not in done)
+
+    def take_changed(self) -> Latest | None:
+        """One of the states that have changed; None if none has."""
+        latest = next(iter(self._changed), None)
+        if latest is not None:
+            del self._changed[latest]
+        return latest
