@@ -62,7 +62,7 @@ _SIGNS: tuple[tuple[str, int, str], ...] = (
     (
         "role",
         2,
-        r"\byou are (?:now an?|no longer)\b|\broles? ?(?:reversal|play)"
+        r"\byou are (?:now an?|no longer)\b|\broles? ?(?:reversal|play)|\bdo anything now\b"
         r"|\b(?:swap|switch|reverse|exchange) (?:our )?roles\b"
         r"|\byou are not (?:really )?(?:human|real|a person|an npc|a character)\b"
         r"|\b(?:break|leave|out of|drop|stop) (?:the |your )?(?:character|role|act|acting|persona|"

@@ -163,6 +163,18 @@ async def test_an_npc_of_whose_words_nothing_is_left_is_not_silent(tmp_path: Pat
         assert (end["text"], end["reason"], end["kept"]) == (DEFLECTION, "filtered", 0)
 
 
+async def test_an_npc_that_finds_no_other_words_is_not_silent_either(tmp_path: Path) -> None:
+    """Whether it then says nothing, or only what is taken out; and the tries come to an end."""
+    nothing = [*RULES, {"id": "x", "action": "replace", "words": ["Mira:"], "with": ""}]
+    for number, second in enumerate(["", "Mira:"]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        async with ruled(folder, ["Language model!", second], rules=nothing) as server:
+            end = await (await Player.enter(server)).hear()
+            assert (end["text"], end["reason"], end["kept"]) == (DEFLECTION, "filtered", 0)
+            assert server.gauges()["filtered_regenerate"] == 1
+
+
 async def test_an_npc_speaks_for_nobody_else_and_repeats_no_word_it_is_told_to(
     tmp_path: Path,
 ) -> None:
