@@ -23,7 +23,7 @@ from gameserver.settings import Settings
 from gameserver.visitor import Visitor
 
 SCENE = "gilded_griffin"
-SIZE = (1480, 1240)
+SIZE = (1480, 1600)
 #: What the NPCs say, in turn.
 SCRIPT = (
     "Barley stew for two coppers, dear, and the bread comes with it.",

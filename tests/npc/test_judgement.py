@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine.api import AsyncEngine
 from engine.errors import QueueFull
 from engine.outputs import RequestOutput
 from npc.dialogue import Dialogue, TurnRequest
@@ -12,6 +13,7 @@ from npc.judgement import GRAMMAR, Verdict, read_verdict
 from npc.relations import Relation
 from npc.settings import FeelingSettings, ReplySettings
 from scenes.reactions import MOODS, Shift
+from tests.gameserver.stage import byte_model
 from tests.npc.stage import RecordingEngine, dialogue, line
 
 JUDGED = ReplySettings(feelings=FeelingSettings(judge=True))
@@ -97,3 +99,10 @@ def test_every_text_of_the_grammar_is_a_verdict() -> None:
         verdict = read_verdict(text)
         assert verdict is not None
         assert verdict == replace(Verdict(Shift(0, -1, 0), ""), mood=mood * (mood != "neutral"))
+
+
+async def test_an_engine_can_be_held_to_verdicts() -> None:
+    engine = AsyncEngine(byte_model(["Hm."]))
+    await engine.prepare(GRAMMAR)
+    assert engine.conforms(GRAMMAR, RISING)
+    assert not engine.conforms(GRAMMAR, RISING.replace("rising", "soaring"))
