@@ -16,7 +16,7 @@ class Talker(Wanderer):
     Attributes:
         accepted: message ids of its lines that were accepted.
         servers: where it may connect, anything with a port.
-        deaf_to: a server that would not answer it.
+        deaf_to: servers that would not answer it.
     """
 
     def __init__(self, servers: Sequence[Any], name: str, seed: int) -> None:
@@ -24,7 +24,7 @@ class Talker(Wanderer):
         self.servers = servers
         self.accepted: list[str] = []
         self.forgiving = True
-        self.deaf_to: Any = None
+        self.deaf_to: list[Any] = []
         self.dice = random.Random(f"{seed}-{name}")
 
     async def live(self, stop: asyncio.Event) -> None:
@@ -58,7 +58,7 @@ class Talker(Wanderer):
     async def _come_back(self, stop: asyncio.Event) -> None:
         while self._raw is None:
             self.server = self.dice.choice(self.servers)
-            if self.server is self.deaf_to:
+            if self.server in self.deaf_to:
                 await asyncio.sleep(0.05)
                 continue
             try:
