@@ -131,7 +131,7 @@ class SceneView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class SceneMoved(msgspec.Struct, frozen=True):
     """`scene.moved`: another node has the scene; connect there after `delay_ms`. The url is empty
-    if it is not known yet, and so is the ticket: this server asks for no credential.
+    if it is not known yet; the ticket always is, a client shows its own credentials there.
     """
 
     url: str
