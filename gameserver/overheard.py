@@ -55,7 +55,7 @@ class Witnessed:
     """What happened lately that NPCs may feel something about."""
 
     def __init__(self) -> None:
-        self._news: deque[Callable[[Feelings], None]] = deque(maxlen=_NEWS)
+        self._news: deque[tuple[str | None, Callable[[Feelings], None]]] = deque(maxlen=_NEWS)
 
     def see(
         self, what: Happening, player: str | None, *, private: bool
@@ -66,10 +66,16 @@ class Witnessed:
         def tell(feelings: Feelings) -> None:
             feelings.happened(what, player, now, private=private)
 
-        self._news.append(tell)
+        self._news.append((player, tell))
         return tell
+
+    def forget(self, player: str) -> None:
+        """Forget what a player has caused."""
+        kept = [news for news in self._news if news[0] != player]
+        self._news.clear()
+        self._news.extend(kept)
 
     def tell(self, feelings: Feelings) -> None:
         """Let an NPC know all of it."""
-        for tell in self._news:
+        for _, tell in self._news:
             tell(feelings)

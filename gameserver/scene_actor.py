@@ -244,13 +244,17 @@ class SceneActor:
             del self.floors[npc]
 
     def forget(self, player: str, npc: str | None) -> None:
-        """Let all NPCs, or the one with an id, forget what a player has said."""
+        """Let all NPCs, or the one with an id, forget what a player has said and what they think of
+        the player; all of them, and the player's own quests begin anew.
+        """
         self.ledger.begin_unit()
         for name in self.ledger.remembered():  # who was not needed since the scene was opened
             if name in self.pack.npcs:
                 self._floor(name)
         if npc is None:
             self._overheard.forget(player)
+            self._witnessed.forget(player)
+            self.plot.story.forget(player)
         for floor in self.floors.values():
             if npc in (None, floor.npc):
                 floor.dialogue.forget(player)

@@ -164,8 +164,9 @@ class Dialogue:
         return False
 
     def forget(self, player: str) -> None:
-        """Forget what a player said, and what was answered."""
+        """Forget what a player said, what was answered, and what the NPC thinks of the player."""
         self._transcript.forget(player)
+        self.feelings.forget(player)
 
     def hear(self, line: Line) -> None:
         """Take in a line that wants no answer, unless it was heard already."""

@@ -82,3 +82,15 @@ async def test_a_mood_dies_away_by_itself(touchy: GameServer) -> None:
     with mock.patch("gameserver.floor.now_ms", return_value=now_ms() + 3_600_000):
         touchy._world.forget_idle()
         await ann.get("npc.state", mood="neutral")
+
+
+async def test_a_player_who_is_forgotten_is_a_stranger_also_to_npcs_nobody_needed_yet(
+    touchy: GameServer,
+) -> None:
+    ann = await Player.enter(touchy)
+    await ann.hear("You rat!")
+    await ann.ask("world.event", {"name": "gift", "data": {"item": "pie"}})
+    touchy.forget("ann", None)
+    await ann.hear("Hello.", npc="harn")
+    for floor in touchy._world.actors[SCENE].floors.values():
+        assert "ann" not in str(floor.dialogue.feelings.snapshot())
