@@ -8,15 +8,22 @@ from pathlib import Path
 from unittest import mock
 
 import httpx
+import msgspec
 import pytest
 from websockets.asyncio.client import connect
 from websockets.typing import Origin, Subprotocol
 
 from engine.weights.load import Vocabulary
+from gameserver.app import Application
+from gameserver.folders import MEMORY_FILE
 from gameserver.protocol import PATH, SUBPROTOCOL
+from gameserver.stores.sqlite import FILE as WORLDS_FILE
 from gameserver.visitor import Visitor
+from npc.memory.opening import MemoryFileError
+from npc.settings import MemorySettings
 from scenes.pack import PackError
 from tests.gameserver.node import VOCABULARY, node_on_script, running
+from tests.gameserver.player import Player
 from tests.gameserver.stage import until, write_pack
 
 REPLY = "A green light, dear."
@@ -156,3 +163,50 @@ async def test_sighup_reads_scenes_again(tmp_path: Path) -> None:
         await until(lambda: cast.scenes["inn"].title == "Another Inn")
         os.kill(os.getpid(), signal.SIGTERM)
         await life
+
+
+async def test_npcs_remember_over_a_restart_of_the_node_until_they_must_forget(
+    tmp_path: Path,
+) -> None:
+    memory = msgspec.convert({"distil_quiet_s": 0.0, "distil_pause_s": 0.01}, MemorySettings)
+
+    def node() -> Application:
+        made = node_on_script(tmp_path, [REPLY], inspect=True)
+        made.settings = msgspec.structs.replace(
+            made.settings, data=str(tmp_path / "kept"), memory=memory
+        )
+        return made
+
+    async def said(here: Application, text: str) -> str:
+        assert here.game is not None and here.prompts is not None
+        ada = await Player.enter(here.game, "ada", scene="gilded_griffin")
+        turn = (await ada.hear(text))["turn"]
+        await ada.socket.close()
+        return here.prompts[turn].text
+
+    async with running(node()) as first:
+        await said(first, "My horse is called Biscuit.")
+        await until(lambda: first.gauges()["memory_facts"] == 1)
+    assert b"Biscuit" in (tmp_path / "kept" / MEMORY_FILE).read_bytes()
+    (tmp_path / "kept" / WORLDS_FILE).unlink()  # the talk itself
+    async with running(node()) as second:
+        prompt = await said(second, "What do you know of my horse?")
+        assert "(Mira remembers: about ada: My horse is called Biscuit.)" in prompt
+        url = f"http://127.0.0.1:{second.console_port}/console/memories"
+        async with httpx.AsyncClient() as http:
+            (row,) = (await http.get(url)).json()["players"]
+            assert row["npc"] == "mira"
+            assert (await http.delete(f"{url}/{row['player']}")).json()["deleted"] > 0
+            assert (await http.get(url)).json() == {"players": []}
+        assert b"Biscuit" not in (tmp_path / "kept" / MEMORY_FILE).read_bytes()
+        assert "Biscuit" not in await said(second, "And now?")
+
+
+async def test_a_damaged_memory_stops_the_start_before_the_model_is_loaded(tmp_path: Path) -> None:
+    node = node_on_script(tmp_path, [REPLY])
+    (tmp_path / MEMORY_FILE).write_bytes(b"This is no database. " * 99)
+    node.settings = msgspec.structs.replace(node.settings, data=str(tmp_path))
+    with pytest.raises(MemoryFileError, match="damaged"):
+        async with running(node):
+            pass
+    assert node.engine is None
