@@ -156,8 +156,9 @@ class Ledger:
     # What an NPC has in mind
 
     def remembered(self) -> set[str]:
-        """NPCs whose transcripts are here and were not read yet."""
-        return {key.split("/")[0] for key in self.book.names("said/")}
+        """NPCs whose transcripts or feelings are here and were not read yet."""
+        kept = [*self.book.names("said/"), *self.book.names("feelings/")]
+        return {key.split("/")[0] for key in kept}
 
     def overheard(self) -> Shelf:
         """Where is kept what all of its NPCs have heard."""
@@ -191,13 +192,18 @@ class Ledger:
         return None if found is None else msgspec.msgpack.decode(found)
 
     def forget(self, player: str, npc: str | None, replies: ReplySettings) -> None:
-        """Forget what a player has said, to all NPCs or one, in a scene that does not run; of its
-        events the newest is left, which has the number to go on from.
+        """Forget what a player has said and means to all NPCs or one, in a scene that does not run;
+        of its events the newest is left, which has the number to go on from.
         """
         for name in self.remembered():
             if npc in (None, name):
                 shelf = self.transcript(name)
                 Transcript(replies.transcript_lines, replies.circles, shelf).forget(player)
+                if (felt := self.felt(name)) is not None:
+                    feelings = Feelings(replies.feelings)
+                    feelings.restore(felt)
+                    feelings.forget(player)
+                    self.feel(name, feelings)
         for name, waiting in self._all("line/", Waiting).items():
             if waiting.line.who == player and npc in (None, waiting.npc):
                 self.book.drop(f"line/{name}")
