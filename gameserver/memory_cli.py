@@ -36,6 +36,10 @@ Data = Annotated[
     ),
 ]
 Address = Annotated[str, typer.Option("--console", help="Console of the server.", metavar="URL")]
+Key = Annotated[
+    str,
+    typer.Option(envvar="OPENAI_API_KEY", help="API key, where the server asks for one."),
+]
 Player = Annotated[str, typer.Argument(help="Id of the player.")]
 cli = typer.Typer(
     no_args_is_help=True,
@@ -44,14 +48,14 @@ cli = typer.Typer(
 
 
 @cli.command("list")
-def list_(data: Data = None, console: Address = _HERE) -> None:
+def list_(data: Data = None, console: Address = _HERE, key: Key = "") -> None:
     """Say whom NPCs remember."""
     with _answers():
         if data is not None:
             with _book(data) as book:
                 rows = [asdict(row) for row in known(book)]
         else:
-            rows = _ask("GET", console, "")["players"]
+            rows = _ask("GET", console, key, "")["players"]
     table = Table("scene", "npc", "player", "name", "lines", "facts", "last", box=None)
     for row in rows:
         cells = [row[name] for name in ("scene", "npc", "player", "name", "lines", "facts")]
@@ -65,6 +69,7 @@ def show(
     npc: Annotated[str, typer.Argument(help="Id of the NPC.")],
     data: Data = None,
     console: Address = _HERE,
+    key: Key = "",
 ) -> None:
     """Show what an NPC remembers of a player, what is strongest first."""
     with _answers():
@@ -74,7 +79,7 @@ def show(
                 found = seen(book, MemorySettings(), npc, player, None, "", now)
                 rows = [asdict(memory) for memory in found]
         else:
-            rows = _ask("GET", console, f"/{quote(player, '')}/{quote(npc, '')}")["memories"]
+            rows = _ask("GET", console, key, f"/{quote(player, '')}/{quote(npc, '')}")["memories"]
     table = Table("kind", "score", "strength", "importance", "when", "heard by", "", box=None)
     for row in rows:
         heard_by = "everybody" if row["heard_by"] is None else ", ".join(row["heard_by"])
@@ -85,14 +90,14 @@ def show(
 
 
 @cli.command()
-def export(player: Player, data: Data = None, console: Address = _HERE) -> None:
+def export(player: Player, data: Data = None, console: Address = _HERE, key: Key = "") -> None:
     """Print all that is kept of a player as JSON."""
     with _answers():
         if data is not None:
             with _book(data) as book:
                 found = export_player(book, player)
         else:
-            found = _ask("GET", console, f"/{quote(player, '')}")
+            found = _ask("GET", console, key, f"/{quote(player, '')}")
     sys.stdout.write(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -104,6 +109,7 @@ def forget(
     ] = None,
     data: Data = None,
     console: Address = _HERE,
+    key: Key = "",
 ) -> None:
     """Delete all that is kept of a player, to the last byte."""
     with _answers():
@@ -112,7 +118,7 @@ def forget(
                 deleted = forget_player(book, player, npc)
         else:
             only = f"?npc={quote(npc, '')}" if npc else ""
-            deleted = _ask("DELETE", console, f"/{quote(player, '')}{only}")["deleted"]
+            deleted = _ask("DELETE", console, key, f"/{quote(player, '')}{only}")["deleted"]
     _out.print(f"{deleted} records deleted")
 
 
@@ -149,10 +155,11 @@ def _book(folder: Path) -> Iterator[Book]:
         book.close()
 
 
-def _ask(method: str, console: str, path: str) -> Mapping[str, Any]:
+def _ask(method: str, console: str, key: str, path: str) -> Mapping[str, Any]:
     url = f"{console.rstrip('/')}/console/memories{path}"
     try:
-        answer = httpx.request(method, url, timeout=_TIMEOUT_S)
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        answer = httpx.request(method, url, headers=headers, timeout=_TIMEOUT_S)
         body: Any = answer.json()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise _NoAnswer(

@@ -36,7 +36,9 @@ def data(tmp_path: Path) -> Path:
 
 
 def run(*words: object) -> Result:
-    return CliRunner(env={"COLUMNS": "200"}).invoke(cli, ["memory", *map(str, words)])
+    return CliRunner(env={"COLUMNS": "200", "OPENAI_API_KEY": ""}).invoke(
+        cli, ["memory", *map(str, words)]
+    )
 
 
 def test_whom_npcs_remember_and_what(data: Path) -> None:
@@ -84,7 +86,8 @@ def answering(status: int, body: object) -> Iterator[tuple[str, list[str]]]:
 
     class Handler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
-            asked.append(f"{self.command} {self.path}")
+            key = self.headers.get("authorization", "")
+            asked.append(f"{self.command} {self.path} {key}".strip())
             self.send_response(status)
             self.end_headers()
             self.wfile.write(json.dumps(body).encode())
@@ -113,7 +116,7 @@ def test_a_running_server_is_asked() -> None:
             ["show", "an/na", "mi?ra"],
             ["export", "anna"],
             ["forget", "anna"],
-            ["forget", "anna", "--npc", "mira"],
+            ["forget", "anna", "--npc", "mira", "--key", "k"],
         ):
             result = run(*words, "--console", console)
             assert result.exit_code == 0, result.output
@@ -123,7 +126,7 @@ def test_a_running_server_is_asked() -> None:
         "GET /console/memories/an%2Fna/mi%3Fra",
         "GET /console/memories/anna",
         "DELETE /console/memories/anna",
-        "DELETE /console/memories/anna?npc=mira",
+        "DELETE /console/memories/anna?npc=mira Bearer k",
     ]
     with answering(403, {"error": "not here"}) as (console, _):
         result = run("list", "--console", console)

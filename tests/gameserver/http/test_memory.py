@@ -8,7 +8,7 @@ import httpx
 
 from gameserver.http.console import Console
 from gameserver.http.openai.api import OpenAIApi
-from gameserver.http.openai.auth import Keys, key_line
+from gameserver.keys import Key, Keys, key_line
 from gameserver.settings import ApiSettings
 from npc.memory.memories import Memories
 from tests.gameserver.http.test_console import FakeNode
@@ -67,7 +67,7 @@ async def test_who_may_not_see_what_players_say_sees_and_deletes_nothing() -> No
         memories.take(spoken("My horse is called Biscuit."))
         node = Node(memories)
         name, digest = key_line("ann", "secret").split()
-        keys = Keys({bytes.fromhex(digest): name})
+        keys = Keys({bytes.fromhex(digest): Key(name)})
         paths = ["/console/memories", "/console/memories/anna", "/console/memories/anna/mira"]
         requests = [*(("GET", path) for path in paths), ("DELETE", "/console/memories/anna")]
         for method, path in requests:
