@@ -12,6 +12,10 @@ from kernels.gpu.sampling import parameters
 Ints = npt.NDArray[np.int32]
 
 
+#: The sampling table's row of a request whose next token the host draws.
+_HOSTS = parameters(temperature=0, top_p=1, min_p=0, top_k=0, seed=0)
+
+
 class Drawing:
     """Sampling parameters of requests, and the device's table of tokens they have seen.
 
@@ -32,7 +36,9 @@ class Drawing:
         self._crowded_out: set[Request] = set()
 
     def by_host(self, request: Request) -> bool:
-        """Whether the request's tokens are drawn on the host."""
+        """Whether the request's next token is drawn on the host. That may end: what must not be
+        empty asks the host for its first tokens alone.
+        """
         return (
             request.params.logprobs is not None
             or request.constraint is not None
@@ -45,7 +51,8 @@ class Drawing:
         if len(self._entries) > 4 * len(requests) + 64:
             self._forget()
         for request in requests:
-            if request not in self._entries:
+            known = self._entries.get(request)
+            if known is None or (known is _HOSTS and not self.by_host(request)):
                 self._entries[request] = self._entry(request)
         return self._entries
 
@@ -57,7 +64,7 @@ class Drawing:
             if seen_row < 0:
                 self._crowded_out.add(request)
         if self.by_host(request):
-            return parameters(temperature=0, top_p=1, min_p=0, top_k=0, seed=0)
+            return _HOSTS
         return parameters(
             temperature=params.temperature,
             top_p=params.top_p,
@@ -101,5 +108,5 @@ def _only_repetition(request: Request) -> bool:
         or params.frequency_penalty
         or params.logit_bias
         or params.bad_words
-        or params.min_tokens
+        or request.outputs < params.min_tokens
     )

@@ -180,7 +180,8 @@ class DeviceRunner:
 
     def needs_host(self, request: Request) -> bool:
         """Whether the request's next token is drawn on the host, from all tokens before."""
-        return self._drawing.by_host(request)
+        # Nor does the device know a token that the host is drawing.
+        return self._drawing.by_host(request) or request not in self._last_drawn
 
     def replay_time(self, repetitions: int) -> float:
         """Milliseconds of the step captured for the replies that were launched last.

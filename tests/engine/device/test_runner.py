@@ -19,6 +19,7 @@ from engine.loop import Engine
 from engine.params import SamplingParams
 from engine.plan import BlockCopy
 from engine.pooling import Pooling
+from engine.request import Request
 from engine.weights.safetensors import FolderCheckpoint
 from tests.engine.device.stage import (
     VOCAB,
@@ -137,6 +138,31 @@ def test_mixed_rows_under_overlap(model: Path, device: torch.device) -> None:
         return finish(running)
 
     assert mixed(overlapping(device_runner(model, device))) == mixed(engine(cpu_runner(model)))
+
+
+def test_the_host_draws_only_the_first_tokens_of_what_must_not_be_empty(
+    model: Path, device: torch.device
+) -> None:
+    """Replies that end at a token must have some before it; then the device goes on by itself."""
+
+    def speak(running: Engine) -> dict[int, list[int]]:
+        for number in range(4):
+            params = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True, min_tokens=2)
+            running.submit([number, 7, 8], params)
+        return finish(running)
+
+    runner = device_runner(model, device)
+    asked: list[int] = []
+    by_host = runner._drawing.by_host
+
+    def watched(request: Request) -> bool:
+        if by_host(request):
+            asked.append(request.outputs)
+        return by_host(request)
+
+    runner._drawing.by_host = watched  # type: ignore[method-assign]
+    assert speak(overlapping(runner)) == speak(engine(cpu_runner(model)))
+    assert asked and max(asked) < 2
 
 
 @pytest.mark.gpu
