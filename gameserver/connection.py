@@ -112,7 +112,8 @@ class Connection:
         assert refusal.close is not None
         if self._closing is None:
             self._house.tally.count(f"errors_{refusal.code}")
-            self._outbox.tell(refusal.encode(re))
+            # Of a client without a session nothing is kept: it waits for no store.
+            self._outbox.tell(refusal.encode(re), at_once=self._session is None)
             self._close(refusal.close, self._settings.guards.linger_s)
 
     async def send_away(self, delay_ms: int) -> None:
@@ -190,6 +191,10 @@ class Connection:
     ) -> tuple[Encoded | None, Refusal | None]:
         """Carry a message out. Returns its answer, and what that refuses; raises `Refusal` too."""
         if self._session is None:
+            if message.t == "identify" and self._is_stuck:
+                self._house.tally.count("errors_store")
+                msg = "no session can be kept just now"
+                raise Refusal(Code.BUSY, msg, retry_ms=1000, close=Close.OVERLOADED)
             self._identify(message)
             return None, None
         if message.t == "identify":

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from gameserver.connection import Connection
 from gameserver.game import GameServer
+from gameserver.protocol import Close
 from tests.gameserver.player import Player
 from tests.gameserver.stage import SCENE, serving
 
@@ -150,3 +152,15 @@ async def test_a_display_name_is_shown_to_others(server: GameServer) -> None:
         "what": "join",
         "meta": {"name": "Bob the Bold", "role": "player"},
     }
+
+
+async def test_while_nothing_can_be_kept_who_comes_is_told_to_come_again(
+    server: GameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Connection, "_is_stuck", property(lambda connection: True))
+    player = await Player.dial(server)
+    await player.send("identify", {"player": "ann", "auth": {"kind": "none"}}, id=5)
+    error = await player.get("error")
+    assert (error["re"], error["d"]["code"], error["d"]["fatal"]) == (5, "busy", True)
+    assert error["d"]["retry_ms"] > 0
+    assert await player.closed() == Close.OVERLOADED
