@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gameserver.folders import MEMORY_FILE
+from gameserver.stores.sqlite import FILE as WORLDS
 from npc.memory.book import Book
 from npc.memory.forgetting import export as export_player
 from npc.memory.forgetting import forget as forget_player
@@ -57,6 +58,9 @@ def list_(data: Data = None, console: Address = _HERE, key: Key = "") -> None:
         else:
             rows = _ask("GET", console, key, "")["players"]
     table = Table("scene", "npc", "player", "name", "lines", "facts", "last", box=None)
+    for column in table.columns:
+        column.overflow = "fold"
+        column.no_wrap = column.header == "player"  # there to be copied
     for row in rows:
         cells = [row[name] for name in ("scene", "npc", "player", "name", "lines", "facts")]
         table.add_row(*(escape(str(cell)) for cell in cells), _when(row["last"]))
@@ -80,6 +84,13 @@ def show(
                 rows = [asdict(memory) for memory in found]
         else:
             rows = _ask("GET", console, key, f"/{quote(player, '')}/{quote(npc, '')}")["memories"]
+    if not rows:
+        _out.print(
+            f"{npc} has no facts of {player}; troupe memory list has all ids, and export the lines",
+            markup=False,
+            soft_wrap=True,
+        )
+        return
     table = Table("kind", "score", "strength", "importance", "when", "heard by", "", box=None)
     for row in rows:
         heard_by = "everybody" if row["heard_by"] is None else ", ".join(row["heard_by"])
@@ -111,15 +122,22 @@ def forget(
     console: Address = _HERE,
     key: Key = "",
 ) -> None:
-    """Delete all that is kept of a player, to the last byte."""
+    """Delete all that is remembered of a player, to the last byte.
+
+    At a running server scenes forget it, too: transcripts, feelings, lines that wait.
+    """
+    beside = ""
     with _answers():
         if data is not None:
             with _book(data) as book:
                 deleted = forget_player(book, player, npc)
+            if (data / WORLDS).is_file():
+                beside = f"; {data / WORLDS} is as it was: ask the running server to forget there"
         else:
             only = f"?npc={quote(npc, '')}" if npc else ""
             deleted = _ask("DELETE", console, key, f"/{quote(player, '')}{only}")["deleted"]
-    _out.print(f"{deleted} records deleted")
+    who = "" if deleted else f" of {player} (troupe memory list has the ids)"
+    _out.print(f"{deleted} records{who} deleted{beside}", markup=False, soft_wrap=True)
 
 
 def add_commands(parent: typer.Typer) -> None:
@@ -166,7 +184,7 @@ def _ask(method: str, console: str, key: str, path: str) -> Mapping[str, Any]:
             f"no console at {console} ({error}); for a server that does not run, give --data FOLDER"
         ) from error
     if answer.status_code != httpx.codes.OK or not isinstance(body, dict):
-        raise _NoAnswer(f"{console} refuses: {answer.text[:200]}")
+        raise _NoAnswer(f"{console} refuses: {answer.text[:200].strip()}")
     return body
 
 

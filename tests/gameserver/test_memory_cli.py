@@ -63,7 +63,22 @@ def test_a_player_is_forgotten(data: Path) -> None:
     assert "0 records" in run("forget", "anna", "--npc", "harn", "--data", data).output
     assert "4 records deleted" in run("forget", "anna", "--data", data).output
     assert b"Biscuit" not in (data / MEMORY_FILE).read_bytes()
+    assert "has no facts of anna" in run("show", "anna", "mira", "--data", data).output
     assert ANNA.player not in run("list", "--data", data).output
+
+
+def test_who_forgets_in_a_folder_hears_what_that_does_not_reach(data: Path) -> None:
+    (data / "worlds.sqlite").touch()
+    assert "worlds.sqlite is as it was" in run("forget", "anna", "--data", data).output
+
+
+def test_ids_are_whole_in_a_narrow_terminal(data: Path) -> None:
+    book = Book(data / MEMORY_FILE, memory_settings())
+    known(book, "I like fog.", owner=Owner("inn", "mira", "Traveller-0123abcd"))
+    book.close()
+    narrow = CliRunner(env={"COLUMNS": "60"}).invoke(cli, ["memory", "list", "--data", str(data)])
+    assert "Traveller-0123abcd" in narrow.output
+    assert "…" not in narrow.output
 
 
 def test_what_cannot_be_done_says_so_in_one_line(data: Path, tmp_path: Path) -> None:
