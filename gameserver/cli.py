@@ -183,6 +183,10 @@ def talk(
         str | None, typer.Option(help="Scene to enter. Default: the server's first.")
     ] = None,
     player: Annotated[str, typer.Option(help="Your name.")] = "Traveller",
+    key: Annotated[
+        str | None,
+        typer.Option(help="Key, where the server wants one.", metavar="KEY", envvar="TROUPE_KEY"),
+    ] = None,
 ) -> None:
     """Talk to the NPCs of a running server from the terminal."""
     from gameserver import talk as terminal
@@ -190,9 +194,9 @@ def talk(
 
     try:
         if once is not None:
-            asyncio.run(terminal.say_once(url, scene, player, *once))
+            asyncio.run(terminal.say_once(url, scene, player, *once, key))
         else:
-            asyncio.run(terminal.talk(url, scene, player))
+            asyncio.run(terminal.talk(url, scene, player, key))
     except TalkError as error:
         _fail(str(error))
     except KeyboardInterrupt:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -18,7 +19,12 @@ def doctor(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="Where models are kept, as for serve.", metavar="FOLDER"),
+        typer.Option(
+            help="Where worlds, memories and models are kept, as for serve.", metavar="FOLDER"
+        ),
+    ] = None,
+    models: Annotated[
+        Path | None, typer.Option(help="Where models are kept, as for serve.", metavar="FOLDER")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
@@ -36,7 +42,10 @@ def doctor(
     except SettingsError as error:
         Console(stderr=True, highlight=False).print(f"troupe: {error}", markup=False)
         raise typer.Exit(1) from None
-    folder = data_folder(settings, data)
+    given = {"data": data, "models": models}
+    folders = {name: str(folder) for name, folder in given.items() if folder is not None}
+    settings = msgspec.structs.replace(settings, **folders)
+    folder = data_folder(settings)
     findings = examination.examine(settings, folder, examination.this_machine())
     if as_json:
         sys.stdout.write(json.dumps(examination.as_json(findings), indent=1) + "\n")

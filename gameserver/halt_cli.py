@@ -37,7 +37,7 @@ def _switch(console: str, what: str) -> None:
     try:
         answer = httpx.post(f"{console.rstrip('/')}/{what}", timeout=_TIMEOUT_S)
         if answer.status_code != httpx.codes.OK:
-            problem = f"{console} refuses: {answer.text[:200]}"
+            problem = f"{console} is no console, or refuses: {answer.text[:200].strip()}"
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         problem = f"no console at {console}: {error}"
     if problem:

@@ -163,7 +163,8 @@ def _refusal(response: httpx.Response) -> RemoteError:
     try:
         message = response.json()["error"]["message"]
     except (ValueError, LookupError, TypeError):
-        message = response.text[:300] or response.reason_phrase
+        said = response.text[:300].strip() or response.reason_phrase
+        message = f"{response.url} does not speak this API: {said}"
     try:
         retry_s = float(response.headers["retry-after"])
     except (LookupError, ValueError):

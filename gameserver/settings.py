@@ -381,9 +381,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             return cls()
         try:
             raw: Any = yaml.load(path.read_text("utf-8"), _Strict)
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise SettingsError(f"{path}: {error}") from error
+        except OSError as error:
+            raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
+        except (UnicodeDecodeError, yaml.YAMLError) as error:
+            raise SettingsError(f"{path}{_place(error)}") from error
         try:
             return msgspec.convert({} if raw is None else raw, cls)
         except msgspec.ValidationError as error:
             raise SettingsError(f"{path}: {error}") from error
+
+
+def _place(error: Exception) -> str:
+    """Where a file is no YAML, and why, in one line."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is None or problem is None:
+        return f": {error}"
+    return f":{mark.line + 1}: {problem}"

@@ -41,7 +41,8 @@ class StartupDisplay:
     def close(self) -> None:
         """The start is over, well or not. Idempotent."""
         self._finish()
-        self._bars.stop()
+        if self._console.is_terminal:  # elsewhere it would add an empty line
+            self._bars.stop()
 
     def __enter__(self) -> "StartupDisplay":
         if self._console.is_terminal:

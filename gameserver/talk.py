@@ -13,13 +13,15 @@ from gameserver.visitor import Message, Room, TalkError, Turn, Visitor
 HELP = "@npc to speak to somebody else, /who for who is here, empty line to interrupt, /quit"
 
 
-async def say_once(url: str, scene: str | None, player: str, npc: str, line: str) -> None:
+async def say_once(
+    url: str, scene: str | None, player: str, npc: str, line: str, key: str | None = None
+) -> None:
     """Say one line to one NPC and write the reply to stdout as it comes.
 
     Raises:
         TalkError: there is no reply to be had.
     """
-    async with Visitor.connected(url, player) as visitor:
+    async with Visitor.connected(url, player, key) as visitor:
         room = await visitor.join(scene, greet=False)
         npc_id = _somebody(room, npc)
         number = await visitor.command("say", {"npc": npc_id, "text": line})
@@ -43,13 +45,13 @@ async def say_once(url: str, scene: str | None, player: str, npc: str, line: str
         raise TalkError("the server closed the connection before the reply was finished")
 
 
-async def talk(url: str, scene: str | None, player: str) -> None:
+async def talk(url: str, scene: str | None, player: str, key: str | None = None) -> None:
     """Talk until the person leaves.
 
     Raises:
         TalkError: the connection is gone.
     """
-    async with Visitor.connected(url, player) as visitor:
+    async with Visitor.connected(url, player, key) as visitor:
         room = await visitor.join(scene, greet=True)
         await Chat(visitor, room).run()
 

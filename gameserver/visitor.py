@@ -5,6 +5,7 @@ import contextlib
 import json
 import random
 import re
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,8 +63,11 @@ class Visitor:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def connected(cls, url: str, player: str) -> AsyncIterator["Visitor"]:
-        """Open a connection, keep it alive, say goodbye at the end.
+    async def connected(
+        cls, url: str, player: str, key: str | None = None
+    ) -> AsyncIterator["Visitor"]:
+        """Open a connection, keep it alive, say goodbye at the end. A server that wants one is
+        shown the `key`.
 
         Raises:
             TalkError: nobody answers at `url`, or the connection was lost.
@@ -77,15 +81,25 @@ class Visitor:
                 hello = await visitor._expect("hello")
                 beat = asyncio.create_task(visitor._beat(hello["d"]["hb_ms"] / 1000))
                 try:
-                    await visitor._identify(player)
+                    await visitor._identify(player, key)
                     yield visitor
-                    await visitor._send("bye", {})
                 finally:
                     beat.cancel()
+                    # Whatever went wrong, nobody is to wait for our return.
+                    with contextlib.suppress(ConnectionClosed):
+                        await visitor._send("bye", {})
+        except ssl.SSLError as error:
+            raise TalkError(
+                f"there is no trust in {address} ({error.reason}): SSL_CERT_FILE may name the "
+                "certificate of a server of your own"
+            ) from error
         except (OSError, TimeoutError) as error:
             raise TalkError(f"nobody answers at {address} ({error}): is Troupe running?") from error
         except (InvalidURI, InvalidHandshake) as error:
-            raise TalkError(f"{address} is not a Troupe game port: {error}") from error
+            raise TalkError(
+                f"{address} is not a Troupe game port ({error}): its address begins with ws://, "
+                "or wss:// if the server has TLS"
+            ) from error
         except ConnectionClosed as error:
             reason = error.rcvd.code if error.rcvd else "connection lost"
             raise TalkError(f"the server ended the conversation ({reason})") from error
@@ -120,11 +134,11 @@ class Visitor:
                 raise TalkError(message["d"]["msg"])
             yield message
 
-    async def _identify(self, name: str) -> None:
+    async def _identify(self, name: str, key: str | None) -> None:
         suffix = f"{random.getrandbits(32):08x}"
         self.player = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:50] or 'player'}-{suffix}"
         identity = {
-            "auth": {"kind": "none"},
+            "auth": {"kind": "key", "token": key} if key else {"kind": "none"},
             "player": self.player,
             "name": name,
             "client": {"engine": "terminal", "sdk": "troupe-talk", "ver": "1"},

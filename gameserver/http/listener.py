@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import Iterator
 
@@ -31,7 +32,8 @@ def bind(host: str, port: int, option: str) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=128)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+        # `create_server` adds the address to the system's own words.
+        reason = os.strerror(error.errno) if getattr(error, "errno", 0) else error
         raise PortTaken(f"cannot listen on {host}:{port}: {reason} ({option} chooses it)") from None
 
 

@@ -17,6 +17,7 @@ from gameserver.game import GameServer
 from gameserver.keys import key_line, new_key
 from gameserver.protocol import Refusal
 from gameserver.settings import AuthSettings, JwtKey, JwtSettings, SettingsError, TlsSettings
+from gameserver.visitor import TalkError, Visitor
 from tests.gameserver.player import Player
 from tests.gameserver.stage import SCENE, serving
 
@@ -267,3 +268,12 @@ async def test_the_game_port_can_be_encrypted(files: Path, pair: tuple[Path, Pat
             assert '"t":"hello"' in str(await socket.recv())
     with pytest.raises(SettingsError, match="tls: cannot use"):
         encryption(TlsSettings(certificate=str(key), key=str(certificate)))
+
+
+async def test_a_terminal_shows_its_key(guarded: GameServer) -> None:
+    url = f"ws://127.0.0.1:{guarded.port}"
+    async with Visitor.connected(url, "Ann", KEY) as visitor:
+        assert visitor.scenes
+    with pytest.raises(TalkError, match="wants a key"):
+        async with Visitor.connected(url, "Ann"):
+            pass

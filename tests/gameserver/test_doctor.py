@@ -102,5 +102,6 @@ def test_the_command_ends_with_what_it_found_and_speaks_json(tmp_path: Path) -> 
     told = CliRunner().invoke(cli, arguments)
     assert told.exit_code == 0
     assert "fix:" in told.output
+    assert f"{tmp_path / 'worlds.sqlite'} is made at the start" in told.output
     config.write_text("prot: 0\n")
     assert CliRunner().invoke(cli, arguments).exit_code == 1

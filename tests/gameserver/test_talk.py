@@ -70,6 +70,14 @@ async def test_once_names_who_could_be_spoken_to(url: str) -> None:
         await say_once(url, None, "Ada", "Zork", "Hello")
 
 
+async def test_who_fails_says_goodbye_and_holds_no_seat(url: str) -> None:
+    with pytest.raises(TalkError):
+        await say_once(url, None, "Ada", "Zork", "Hello")
+    async with Visitor.connected(url, "Bob") as bob:
+        room = await bob.join(None, greet=False)
+    assert list(room.players.values()) == ["Bob"]
+
+
 async def test_once_passes_on_a_refusal(url: str) -> None:
     with pytest.raises(TalkError, match="too long"):
         await say_once(url, None, "Ada", "mira", "x" * 2001)
