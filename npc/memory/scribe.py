@@ -155,16 +155,27 @@ def judged(talk: Talk, answer: str) -> Distilled | None:
     lines = [line for line in talk.lines if not line.own]
     facts = list[Draft]()
     for text, weight in offered[:MAX_FACTS]:
-        fact = _fact(" ".join(text.split()), weight, lines)
+        fact = _fact(_unlabelled(" ".join(text.split()), lines), weight, lines)
         if fact is not None and fact.text not in {known.text for known in facts}:
             facts.append(fact)
     if not facts:
         return None
     said = words_of([*(line.text for line in talk.lines), talk.summary])
     names = words_of(line.name for line in talk.lines)
-    grounded = _share(summary, said | names) >= _SUMMARY_SAID
+    copied = any(f"{speaker(line.name)}:" in summary for line in talk.lines)
+    grounded = not copied and _share(summary, said | names) >= _SUMMARY_SAID
     kept = summary_of(talk, summary) if grounded else by_rules(talk).summary
     return Distilled(tuple(facts), kept)
+
+
+def _unlabelled(text: str, lines: Sequence[Spoken]) -> str:
+    """A fact without the name before it that a small model copies along with the line. With the
+    name of somebody else it is nobody's: "" then.
+    """
+    label, colon, rest = text.partition(": ")
+    if not colon or " " in label:
+        return text
+    return rest if label in {speaker(line.name) for line in lines} else ""
 
 
 def _fact(text: str, weight: int, lines: Sequence[Spoken]) -> Draft | None:

@@ -110,6 +110,20 @@ def test_facts_of_a_model_hold_as_far_as_they_were_said() -> None:
     assert made.summary.text == "Anna spoke of her sister Lena."
 
 
+def test_labels_that_a_model_copied_are_no_part_of_what_is_remembered() -> None:
+    """A small model repeats lines with names before them, and not always with the right ones."""
+    said = talk("My sister Lena is very ill.")
+    copied = answer(
+        ("Mira: My sister Lena is very ill.", 5),
+        ("Anna: My sister Lena is very ill.", 3),
+        summary="Mira: My sister Lena is very ill. Anna: My sister Lena is very ill.",
+    )
+    made = judged(said, copied)
+    assert made is not None and made.summary is not None
+    assert [fact.text for fact in made.facts] == ["My sister Lena is very ill."]
+    assert made.summary.text == "My sister Lena is very ill."
+
+
 def test_a_model_moves_an_importance_only_so_far() -> None:
     said = talk("My sister Lena is very ill.")
     text = "Anna's sister Lena is very ill."
