@@ -271,8 +271,11 @@ class Application:
         """Forget a player, to all NPCs or one of them; returns how many records of memory."""
         if self.game is not None:
             self.game.forget(player, npc)
+        # Before the store of worlds, which may be another machine's, and down.
+        forgotten = 0 if self.memories is None else await self.memories.forget(player, npc)
+        if self.game is not None:
             await self.game.forget_at_rest(player, npc)
-        return 0 if self.memories is None else await self.memories.forget(player, npc)
+        return forgotten
 
     async def reload(self) -> Mapping[str, object] | None:
         """Let the scenes follow their files; what changed and what is wrong, see `Report`."""
