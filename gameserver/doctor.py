@@ -4,6 +4,7 @@ import asyncio
 import importlib.metadata
 import importlib.util
 import platform
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -16,8 +17,9 @@ import yaml
 from engine import footprint
 from engine.weights.fetch import DEFAULT_MODEL
 from gameserver.http.listener import PortTaken, bind
+from gameserver.mqtt.choose import choose_broker
 from gameserver.packs import CannotFind, find_packs
-from gameserver.settings import Settings
+from gameserver.settings import Settings, SettingsError
 from gameserver.stores.choose import redis_store
 from gameserver.stores.sqlite import FILE, inspect_file
 from gameserver.stores.store import StoreError
@@ -92,6 +94,7 @@ def examine(settings: Settings, data_dir: Path, machine: Machine) -> list[Findin
         _disk(data_dir, machine),
         *_ports(settings),
         _store(settings),
+        *_broker(settings),
         _model(settings, data_dir),
         *_scenes(settings),
     ]
@@ -233,6 +236,22 @@ async def _redis(settings: Settings) -> Finding:
         costs = "a restart of Redis takes all since its last snapshot"
         return Finding("worlds", "missing", f"{found} without AOF", costs, "set appendonly yes")
     return Finding("worlds", "ok", f"{found} with AOF")
+
+
+def _broker(settings: Settings) -> Iterator[Finding]:
+    if settings.mqtt is None:
+        return
+    try:
+        broker = choose_broker(settings, f"doctor-{secrets.token_hex(4)}")
+    except SettingsError as error:
+        yield Finding("broker", "broken", str(error), "the server cannot start", "correct it")
+        return
+    if problem := asyncio.run(broker.examine()):
+        costs = "world events do not arrive, and what NPCs do goes nowhere, until it is there"
+        fix = f"start it at {settings.mqtt.url}, or correct mqtt: url and login"
+        yield Finding("broker", "missing", problem, costs, fix)
+    else:
+        yield Finding("broker", "ok", f"{settings.mqtt.url} speaks MQTT 5")
 
 
 def _model(settings: Settings, data_dir: Path) -> Finding:

@@ -61,6 +61,7 @@ COUNTERS = frozenset(
         "mqtt_out",
         "mqtt_lost",
         "mqtt_taken_over",
+        "mqtt_brief",
         "mqtt_gaps",
         *(
             f"memory_{name}"

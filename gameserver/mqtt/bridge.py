@@ -8,6 +8,7 @@ While the broker is away dialogue goes on, and `Outgoing` keeps what is to be to
 """
 
 import asyncio
+import contextlib
 import random
 import time
 from collections import deque
@@ -34,11 +35,12 @@ _BATCH = 16
 _AT_ONCE = 32
 #: How often it is looked whether a store that takes nothing is back.
 _LOOK_S = 0.1
-#: Somebody else with our client id drives us out: the wait after the first time, by how much it
-#: grows, and how often we come back. The last one to give up has the id for itself.
-_DRIVEN_OUT_S = 5.0
-_DRIVEN_OUT_GROWTH = 3.0
+#: Somebody else with our client id drives us out, and we them. Each time the wait grows by so many
+#: steps; after so many times the other one may have the id for itself.
+_DRIVEN_OUT_STEPS = 2
 _DRIVEN_OUT_MOST = 5
+#: Not every broker tells why: so many connections in a row that do not last are named.
+_SUSPICIOUS = 3
 #: After so long a connection earlier troubles are forgotten.
 _SETTLED_S = 60.0
 
@@ -289,7 +291,7 @@ class Bridge:
     # The connection
 
     async def _run(self) -> None:
-        failures = driven_out = 0
+        failures = brief = driven_out = 0
         while True:
             began = time.monotonic()
             try:
@@ -297,29 +299,32 @@ class Bridge:
                     await self._serve(connection)
             except BrokerLost as lost:
                 why = lost
+            except Exception as error:  # a bridge that ends for good helps nobody
+                _log.exception("the bridge has stumbled")
+                why = BrokerLost(repr(error))
             finally:
                 was_up, self.up = self.up, False
-            if was_up:
-                failures = 0
-                _log.warning("the broker is lost", problem=str(why))
-            elif failures == 0:
-                _log.warning("no connection to the broker; trying on", problem=str(why))
             if time.monotonic() - began >= _SETTLED_S:
-                driven_out = 0
+                failures = brief = driven_out = 0
             failures += 1
+            brief = brief + 1 if was_up else 0
             self._tally.count("mqtt_lost")
-            if not why.taken_over:
-                await self._sleep(self._back_off(failures))
-                continue
-            driven_out += 1
-            self._tally.count("mqtt_taken_over")
-            if driven_out > _DRIVEN_OUT_MOST:
-                self.gave_up = True
-                _log.error("another client has our client_id for good: this node stays away")
-                return
-            _log.error("another client has our client_id: each node needs one of its own")
-            wait_s = _DRIVEN_OUT_S * _DRIVEN_OUT_GROWTH ** (driven_out - 1)
-            await self._sleep(wait_s * random.uniform(0.5, 1.5))
+            if was_up or failures == 1:  # once, and not with every try
+                _log.warning("no connection to the broker; trying on", problem=str(why))
+            if brief == _SUSPICIOUS:
+                self._tally.count("mqtt_brief")
+                _log.error(
+                    "connections end soon after they begin: has another client our client_id?"
+                )
+            if why.taken_over:
+                driven_out += 1
+                self._tally.count("mqtt_taken_over")
+                _log.error("another client has our client_id: each node needs one of its own")
+                if driven_out > _DRIVEN_OUT_MOST:
+                    self.gave_up = True
+                    _log.error("this node stays away from the broker")
+                    return
+            await self._sleep(self._back_off(max(failures, _DRIVEN_OUT_STEPS * driven_out)))
 
     async def _serve(self, connection: Connection) -> None:
         """Carry messages until the connection is lost; raises `BrokerLost` then."""
@@ -341,9 +346,9 @@ class Bridge:
                 waiting.cancel()
                 if over.done():
                     over.result()
-                    return
         except asyncio.CancelledError:  # we go, and say so ourselves: the will is for crashes
-            await connection.publish([Parcel(status, OFFLINE, retained=True)])
+            with contextlib.suppress(BrokerLost):
+                await connection.publish([Parcel(status, OFFLINE, retained=True)])
             raise
         finally:
             over.cancel()

@@ -12,7 +12,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import aiomqtt
 from paho.mqtt.packettypes import PacketTypes
@@ -53,7 +53,7 @@ class Connection(Protocol):
     async def publish(self, parcels: Sequence[Parcel]) -> None:
         """Hand messages over, in this order; returns when the broker has all of them."""
 
-    async def over(self) -> None:
+    async def over(self) -> NoReturn:
         """Wait until the connection is lost, and raise."""
 
 
@@ -99,10 +99,18 @@ class Mqtt5:
             await asyncio.wait([reading], timeout=self._settings.timeout_s)
             reading.cancel()
 
-    def _client(self) -> aiomqtt.Client:
+    async def examine(self) -> str:
+        """What keeps us from the broker; "" if nothing does. Leaves nothing behind there."""
+        try:
+            async with self._client(visiting=True):
+                return ""
+        except aiomqtt.MqttError as error:
+            return str(error)
+
+    def _client(self, *, visiting: bool = False) -> aiomqtt.Client:
         settings, will = self._settings, self._will
         asked = _properties(PacketTypes.CONNECT)
-        asked.SessionExpiryInterval = settings.session_s
+        asked.SessionExpiryInterval = 0 if visiting else settings.session_s
         late = _properties(PacketTypes.WILLMESSAGE)
         late.WillDelayInterval = settings.will_delay_s
         quiet = logging.getLogger("troupe.mqtt.library")
@@ -116,7 +124,9 @@ class Mqtt5:
             logger=quiet,
             identifier=self._client_id,
             protocol=aiomqtt.ProtocolVersion.V5,
-            will=aiomqtt.Will(will.topic, will.payload, will.qos, will.retained, late),
+            will=None
+            if visiting
+            else aiomqtt.Will(will.topic, will.payload, will.qos, will.retained, late),
             timeout=settings.timeout_s,
             keepalive=settings.keepalive_s,
             clean_start=False,
@@ -156,12 +166,13 @@ class _Connection:
             if isinstance(result, BaseException):
                 raise result
 
-    async def over(self) -> None:
+    async def over(self) -> NoReturn:
         await asyncio.wait([self._reading])
         try:
             self._reading.result()
         except aiomqtt.MqttError as error:
             raise _lost(error) from error
+        raise BrokerLost("the connection has ended")
 
     async def _publish(self, parcel: Parcel) -> None:
         properties = _properties(PacketTypes.PUBLISH)

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 ONLINE, OFFLINE = b'{"online":true}', b'{"online":false}'
 
 
-def choose_broker(settings: Settings) -> "Mqtt5":
-    """This node's way to the broker that `settings.mqtt` names. Does not connect.
+def choose_broker(settings: Settings, client_id: str | None = None) -> "Mqtt5":
+    """A way to the broker that `settings.mqtt` names. Does not connect.
+
+    Args:
+        client_id: of somebody who is not this node; None for the node itself.
 
     Raises:
         SettingsError: the address or the login cannot be used, or the library is not installed.
@@ -30,8 +33,8 @@ def choose_broker(settings: Settings) -> "Mqtt5":
     except ImportError as error:
         raise SettingsError("mqtt needs a library: pip install 'troupe-npc[mqtt]'") from error
     will = Parcel(Topics(mqtt.root).node(settings.node), OFFLINE, retained=True)
-    client_id = mqtt.client_id or f"troupe-{settings.node}"
-    return Mqtt5(BrokerAddress.of(mqtt.url), Login.load(mqtt), client_id, will, mqtt)
+    name = client_id or mqtt.client_id or f"troupe-{settings.node}"
+    return Mqtt5(BrokerAddress.of(mqtt.url), Login.load(mqtt), name, will, mqtt)
 
 
 def choose_bridge(settings: Settings, journal: Journal, tally: Tally) -> "Bridge | None":
