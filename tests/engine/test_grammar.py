@@ -355,14 +355,23 @@ def test_crowds_parking_and_lost_memory_change_no_reply(seed: int, ahead: bool) 
     engine = make_launching(40) if ahead else make_noisy(TOKENIZER, blocks=40)[0]
     wanted: dict[Request, SamplingParams] = {}
     outputs: list[RequestOutput] = []
+
+    def ask(grammar: Grammar | None, tokens: int, priority: int) -> None:
+        params = SamplingParams(
+            max_tokens=tokens, grammar=grammar, seed=len(wanted), ignore_eos=True
+        )
+        wanted[engine.submit((1, 2, 3), params, priority=priority)] = params
+
     for number in range(60):
+        if number == 30:  # all slots are taken when somebody comes who goes first
+            for _ in range(8):
+                ask(None, 40, 1)
+            outputs += engine.step() + engine.step() + engine.step()
+            ask(PERSON, 40, 0)
+            ask(None, 40, 0)
         if chance.random() < 0.5:
             grammar = chance.choice([None, PERSON, *_GRAMMARS])
-            params = SamplingParams(
-                max_tokens=chance.randint(1, 40), grammar=grammar, seed=number, ignore_eos=True
-            )
-            request = engine.submit((1, 2, 3), params, priority=chance.choice((0, 1, 1, 2)))
-            wanted[request] = params
+            ask(grammar, chance.randint(1, 40), chance.choice((0, 1, 1, 2)))
         outputs += engine.step()
     outputs += run(engine)
     assert engine.gauges["parks"] > 0
