@@ -281,7 +281,7 @@ def _guarded(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
     except expected as error:
         hint = ""
         if isinstance(error, RemoteError) and error.kind == "unreachable":
-            hint = "; start one with `troupe serve`, or load a model here with --model default"
+            hint = "; start one with `troupe serve`, or load a model here (see --help)"
         _fail(f"{error}{hint}")
     except Exception as error:
         # The engine's errors, whose module is only there when an engine was loaded.
