@@ -16,7 +16,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 DATA := .cache/troupe
 TORCH := $(shell grep '^torch==' requirements.lock)
 
-.PHONY: help install serve test lint format clean soak bench-cpu screenshots
+.PHONY: help install serve test lint format clean soak bench-cpu bench-gpu screenshots
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make test      format, lint, types, import directions, tests"
 	@echo "make soak      100,000 requests in a row, and 100,000 registered NPCs: nothing may grow"
 	@echo "make bench-cpu speed and accuracy on this CPU, into benchmarks/results/cpu.md; about 20 minutes"
+	@echo "make bench-gpu speed on an NVIDIA GPU, into benchmarks/results/h200.md; half an hour, or ARGS=\"--parts decode\""
 	@echo "make screenshots  pictures of the console, into docs/img"
 	@echo "make format    let ruff lay out the code"
 	@echo "make clean     remove $(VENV)"
@@ -53,6 +54,12 @@ bench-cpu: $(VENV)/.installed-test
 	$(VENV)/bin/python -m benchmarks.cpu --data $(DATA) $(if $(LLAMA_SERVER),--llama-server $(LLAMA_SERVER)) \
 	  $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON)) $(ARGS)
 	$(VENV)/bin/python -m benchmarks.accuracy --data $(DATA)
+
+bench-gpu: $(VENV)/.installed-test
+	$(VENV)/bin/python -m pip install --quiet triton
+	$(VENV)/bin/python -m benchmarks.gpu --commit $$(git describe --always) \
+	  --parts bursts,decode,stream,quests,full,host,lag --out benchmarks/results/h200.jsonl $(ARGS)
+	$(VENV)/bin/python -m benchmarks.gpu_report benchmarks/results/h200.jsonl
 
 screenshots: $(VENV)/.installed-test
 	$(VENV)/bin/python -m benchmarks.screenshots --data $(DATA)
