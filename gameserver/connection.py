@@ -80,7 +80,7 @@ class Connection:
     async def run(self) -> None:
         """Serve the client until its socket is closed. Raises nothing."""
         loop = asyncio.get_running_loop()
-        self._outbox.tell(self._hello())
+        self._outbox.tell(self._hello(), at_once=True)
         patience = loop.call_later(self._settings.guards.identify_timeout_s, self._too_late)
         try:
             while self._closing is None:

@@ -1,11 +1,11 @@
 """From `hello` to `welcome`: versions, identity, time limits."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gameserver.connection import Connection
 from gameserver.game import GameServer
 from gameserver.protocol import Close
 from tests.gameserver.player import Player
@@ -155,12 +155,15 @@ async def test_a_display_name_is_shown_to_others(server: GameServer) -> None:
 
 
 async def test_while_nothing_can_be_kept_who_comes_is_told_to_come_again(
-    server: GameServer, monkeypatch: pytest.MonkeyPatch
+    server: GameServer,
 ) -> None:
-    monkeypatch.setattr(Connection, "_is_stuck", property(lambda connection: True))
+    journal = server._journal
+    journal.written, journal.deadline = journal.durable + 1, 0.0
     player = await Player.dial(server)
+    await player.get("hello")
     await player.send("identify", {"player": "ann", "auth": {"kind": "none"}}, id=5)
     error = await player.get("error")
     assert (error["re"], error["d"]["code"], error["d"]["fatal"]) == (5, "busy", True)
     assert error["d"]["retry_ms"] > 0
     assert await player.closed() == Close.OVERLOADED
+    journal.written, journal.deadline = journal.durable, math.inf
