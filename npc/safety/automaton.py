@@ -4,7 +4,7 @@ still become.
 It has no loops, since all patterns are bounded, and its states are made when they are first met.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from npc.safety.patterns import (
@@ -20,8 +20,9 @@ from npc.safety.patterns import (
 )
 from npc.safety.reading import Reading, readings
 
-#: Places of all patterns together: some tens of MB, and a thousand times what a list needs.
-_MOST_NODES = 500_000
+#: Ways from place to place of all patterns together: some tens of MB, and a thousand times what a
+#: list needs. Ways and not places, since a few hundred characters say millions of them.
+_MOST_WAYS = 500_000
 #: Steps that are kept; with more, making them begins anew.
 _MOST_STEPS = 200_000
 
@@ -164,7 +165,8 @@ class Automaton:
             for symbol in folded:
                 shared = node.edges.setdefault(symbol, [])
                 if not shared:
-                    shared.append(self._node(node))
+                    self._count_ways(1)
+                    shared.append(_Node(node.reading, node.whole))
                 node = shared[0]
             self._find(number, {node})
 
@@ -191,13 +193,13 @@ class Automaton:
         match part:
             case str():
                 for symbol in part:
-                    after = self._node(next(iter(nodes)))
+                    after = self._after(nodes)
                     for node in nodes:
                         node.edges.setdefault(symbol, []).append(after)
                     nodes = {after}
                 return nodes
             case Chars():
-                after = self._node(next(iter(nodes)))
+                after = self._after(nodes)
                 for node in nodes:
                     node.classes.append((part, after))
                 return {after}
@@ -215,12 +217,16 @@ class Automaton:
                         ends |= nodes
                 return ends
 
-    def _node(self, like: _Node) -> _Node:
-        self._size += 1
-        if self._size > _MOST_NODES:
-            raise PatternError(f"all patterns together have more than {_MOST_NODES} places")
+    def _after(self, nodes: set[_Node]) -> _Node:
+        """A new place, which is about to follow all of these."""
+        self._count_ways(len(nodes))
+        like = next(iter(nodes))
         return _Node(like.reading, like.whole)
 
-
-def _first(numbers: Iterable[int | None]) -> int | None:
-    return min((number for number in numbers if number is not None), default=None)
+    def _count_ways(self, more: int) -> None:
+        self._size += more
+        if self._size > _MOST_WAYS:
+            raise PatternError(
+                f"the rules have more than {_MOST_WAYS} ways from one character to the next: "
+                "repeat fewer choices and optional parts"
+            )

@@ -172,6 +172,9 @@ class _Parser:
             self.fail(f"{self._peek()!r} has no longest match; write {{0,20}} or the like")
         if not self._take("{"):
             return part
+        if length(part)[1] == 0:
+            # Repeated again and again it takes for ever and stays empty.
+            self.fail("the empty text cannot be repeated")
         least = most = self._number()
         if self._take(","):
             if self._take("}"):

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         ({"id": "a b"}, "at `$.rules[0].id`"),
         ({"word": ["a"]}, "unknown field `word`"),
         ({"patterns": ["a+"]}, "has no longest match"),
+        ({"patterns": ["(){2}a"]}, "the empty text cannot be repeated"),
         ({"patterns": ["ab"], "ignore": ["leet"]}, "cannot be read as leet"),
         ({"with": "**"}, "mask writes one character"),
         ({"action": "block", "with": "x"}, "block writes nothing"),
@@ -43,6 +45,24 @@ def test_what_is_wrong_is_said(tmp_path: Path, entry: dict[str, Any], told: str)
         load_rules(file)
     assert str(file) in str(raised.value)
     assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        f"({'|'.join(['.?'] * 60)}){{199}}a",
+        f"({'|'.join(['a?'] * 60)}){{199}}b",
+        f"{'(' * 20}{'){200}' * 20}a",
+        f"{'(|' * 20}{'){200}' * 20}a",
+    ],
+)
+def test_no_pattern_takes_long_to_be_refused(pattern: str) -> None:
+    """Few characters that stand for millions of ways, or for endless repetition of nothing."""
+    rule = {"id": "x", "action": "mask", "patterns": [pattern]}
+    began = time.process_time()
+    with pytest.raises(ValueError, match=r"x: .*(more than|cannot be repeated)"):
+        parse_rules(json.dumps({"rules": [rule]}).encode())
+    assert time.process_time() - began < 10.0
 
 
 def test_two_rules_of_one_id_are_refused() -> None:
