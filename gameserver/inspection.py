@@ -152,7 +152,7 @@ def _row(npc: Npc, floor: Floor | None) -> NpcRow:
     activity: Activity = "idle"
     mood, waiting = npc.mood, 0
     if floor is not None:
-        activity, mood, waiting = floor.activity, floor.mood, floor.waiting
+        activity, mood, waiting = floor.face.activity, floor.face.mood, floor.waiting
     return NpcRow(npc.id, npc.name, npc.role, npc.kind, activity, mood, waiting, floor is not None)
 
 

@@ -14,6 +14,7 @@ import msgspec
 from engine.api import Ticket
 from engine.errors import EngineError
 from gameserver.answer import Cue
+from gameserver.backstage import Backstage
 from gameserver.budgets import Budgets
 from gameserver.chronicle import read_page
 from gameserver.commands import (
@@ -28,7 +29,7 @@ from gameserver.commands import (
     SceneJoin,
     TurnHeard,
 )
-from gameserver.floor import Floor, refusal_of
+from gameserver.floor import Floor
 from gameserver.ledger import Ledger
 from gameserver.messages import (
     Change,
@@ -48,6 +49,7 @@ from gameserver.newsroom import Newsroom
 from gameserver.overheard import Overheard, Witnessed
 from gameserver.plot import Plot
 from gameserver.protocol import Code, Encoded, Refusal, encode, new_id, now_ms
+from gameserver.refusals import refusal_of
 from gameserver.remains import Remains
 from gameserver.safety import Safety
 from gameserver.scene_view import view_scene
@@ -101,8 +103,7 @@ class SceneActor:
         self.floors: dict[str, Floor] = {}
         self._members: dict[Session, Role] = {}
         self.plot = Plot(self.stream, pack, self._members, self._relation, self._felt)
-        self._new_floor = partial(
-            Floor,
+        self._backstage = Backstage(
             scene=self.stream,
             plot=self.plot,
             ledger=self.ledger,
@@ -544,7 +545,7 @@ class SceneActor:
                 self._witnessed.tell(dialogue.feelings)
             dialogue.sources += self.plot.sources(npc)
             dialogue.feelings.states = partial(self.plot.story.state, npc)
-            self.floors[npc] = self._new_floor(dialogue)
+            self.floors[npc] = Floor(dialogue, self._backstage)
         return self.floors[npc]
 
     def _listeners(self, session: "Session", say: Say) -> frozenset["Session"] | None:

@@ -80,4 +80,4 @@ def view_scene(
 
 
 def _shown(floor: Floor | None, resting: str) -> tuple[Activity, str]:
-    return ("idle", resting) if floor is None else (floor.activity, floor.mood)
+    return ("idle", resting) if floor is None else (floor.face.activity, floor.face.mood)

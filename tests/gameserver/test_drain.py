@@ -52,7 +52,7 @@ async def test_an_engine_that_does_not_answer_holds_nobody_up(tmp_path: Path) ->
         await ann.say()
         await ann.get("npc.delta")
         floor = server._world.actors["inn"].floors["mira"]
-        floor._cancel = lambda ticket: None
+        floor._delivery._cancel = lambda ticket: None
         began = asyncio.get_running_loop().time()
         await server.drain()
         assert asyncio.get_running_loop().time() - began < 4

@@ -79,7 +79,7 @@ async def test_a_mood_dies_away_by_itself(touchy: GameServer) -> None:
     await ann.hear("Good evening.")
     await ann.ask("world.event", {"name": "thunder"})
     await ann.get("npc.state", mood="afraid")
-    with mock.patch("gameserver.floor.now_ms", return_value=now_ms() + 3_600_000):
+    with mock.patch("gameserver.countenance.now_ms", return_value=now_ms() + 3_600_000):
         touchy._world.forget_idle()
         await ann.get("npc.state", mood="neutral")
 

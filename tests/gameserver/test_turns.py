@@ -9,6 +9,8 @@ import pytest
 from engine.api import Ticket
 from engine.errors import NoRoom, QueueFull
 from gameserver.game import GameServer
+from gameserver.safety import Listener
+from npc.actions.channels import Channels
 from tests.gameserver.player import Player
 from tests.gameserver.stage import SCENE, serving
 
@@ -259,6 +261,36 @@ async def test_a_turn_ends_even_if_it_cannot_be_remembered(
     monkeypatch.setattr(dialogue, "commit", broken)
     for _ in range(2):
         assert (await ann.hear())["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("part", "method"),
+    [(Channels, "push"), (Channels, "flush"), (Listener, "feed"), (Listener, "finish")],
+)
+async def test_a_turn_that_a_fault_of_ours_breaks_off_fails_once_and_the_next_is_spoken(
+    server: GameServer, monkeypatch: pytest.MonkeyPatch, part: type, method: str
+) -> None:
+    """Wherever on the way of the words it is, in their midst or at their end."""
+    ann = await Player.enter(server)
+
+    def broken(*args: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as fault:
+        fault.setattr(part, method, broken)
+        await ann.say("one")
+        await ann.say("two")
+        for _ in range(2):
+            turn = (await ann.get("npc.turn.start"))["d"]["turn"]
+            end = (await ann.get("npc.turn.end"))["d"]
+            assert (end["turn"], end["status"], end["reason"]) == (turn, "failed", "engine")
+            assert end["err"]["code"] == "internal"
+            assert "bug" not in end["err"]["msg"]
+            assert end["text"] == ann.heard(turn)
+            assert end["usage"]["prompt"] > 0
+    assert (await ann.hear("three"))["status"] == "completed"
+    await ann.get("npc.state", activity="idle")
+    assert ann.types().count("npc.turn.start") == ann.types().count("npc.turn.end") == 3
 
 
 async def test_an_error_of_ours_is_internal_and_the_connection_stays(
