@@ -33,7 +33,8 @@ def bind(host: str, port: int, option: str) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=128)
     except (OSError, OverflowError) as error:
         # `create_server` adds the address to the system's own words.
-        reason = os.strerror(error.errno) if getattr(error, "errno", 0) else error
+        number = getattr(error, "errno", None) or 0  # below 0: of the resolver, not the system
+        reason = os.strerror(number) if number > 0 else getattr(error, "strerror", None) or error
         raise PortTaken(f"cannot listen on {host}:{port}: {reason} ({option} chooses it)") from None
 
 

@@ -71,6 +71,11 @@ def test_a_taken_port_gives_one_line() -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_an_address_that_is_none_is_named_with_its_reason() -> None:
+    with pytest.raises(OSError, match=r"cannot listen on nowhere\.invalid:0: [A-Z][a-z].*--host"):
+        bind("nowhere.invalid", 0, "--host")
+
+
 def test_an_option_out_of_range_gives_one_line() -> None:
     result = run("serve", "--port", "70000")
     assert result.returncode == 1
