@@ -145,7 +145,7 @@ def inspected(ticket: Ticket, tokenizer: Tokenizer) -> InspectedPrompt:
 
 
 def _players(actor: SceneActor) -> list[Seen]:
-    return [Seen(*player) for player in actor.players()]
+    return [Seen(*player) for player in actor.attendance.players()]
 
 
 def _row(npc: Npc, floor: Floor | None) -> NpcRow:
@@ -191,7 +191,7 @@ def _mood(feelings: Feelings | None, temper: Temper, now: int) -> MoodView:
 
 def _known(actor: SceneActor, feelings: Feelings | None) -> list[tuple[str, str, bool]]:
     """Whom an NPC may think something of: id, name, and whether they are in the scene."""
-    here = {player: name for player, name, _ in actor.players()}
+    here = {player: name for player, name, _ in actor.attendance.players()}
     away: Iterator[str] = reversed([*feelings.relations]) if feelings is not None else iter(())
     known = [(player, name, True) for player, name in here.items()]
     return known + [(player, player, False) for player in away if player not in here]
@@ -220,7 +220,7 @@ def _point(at: int, relation: Relation) -> RelationPoint:
 
 
 def _quest(quest: Quest, npc: str, actor: SceneActor) -> QuestRow:
-    book, players = actor.plot.story.book, [player for player, _, _ in actor.players()]
+    book, players = actor.plot.story.book, [player for player, _, _ in actor.attendance.players()]
     asked = [""] if quest.shared or not players else players
     stages = {player: book.stages(player)[quest.id] for player in asked}
     now = stages[asked[0]] if len(set(stages.values())) == 1 else ""

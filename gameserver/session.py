@@ -198,7 +198,7 @@ class Session:
                 actor.observe(self, command)
             case c.RaiseEvent():
                 actor = self._scene(message)
-                actor.raise_event(self, command)
+                actor.happenings.raise_event(self, command)
             case c.HistoryGet():
                 actor = self._scene(message, command.scene)
                 return _reply(message, "history", actor.history(self, command), actor)

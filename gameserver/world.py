@@ -219,10 +219,10 @@ class World:
         scene, and let moods die away and quests run out. Call about once a second.
         """
         for actor in self.actors.values():
-            actor.forget_gone()
+            actor.ensemble.forget_gone()
             actor.plot.pass_time()
             if actor.members:
-                actor.look()
+                actor.ensemble.look()
         idle_s = self._settings.flow.scene_idle_s
         if self.journal.store.survives and time.monotonic() - self._kept_at >= idle_s / 4:
             self._kept_at = time.monotonic()

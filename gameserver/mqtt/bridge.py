@@ -206,9 +206,9 @@ class Bridge:
         try:
             self._journal.begin()
             if address.kind == "event":
-                actor.happen(address.name, arrival.data)
+                actor.happenings.happen(address.name, arrival.data)
             else:
-                actor.become(address.name, arrival.data)
+                actor.happenings.become(address.name, arrival.data)
         except Refusal as refusal:
             self._tally.count(f"mqtt_dropped_in_{refusal.code}")
         except Exception:  # whatever one message does, the others are delivered

@@ -17,7 +17,7 @@ def pack(**news: Any) -> dict[str, Any]:
 
 def known(server: GameServer, npc: str) -> list[str]:
     """What an NPC has heard from the world."""
-    lines = server._world.actors[SCENE]._floor(npc).dialogue.newest(50)
+    lines = server._world.actors[SCENE].ensemble.floor(npc).dialogue.newest(50)
     return [line.text for line in lines if line.kind == "observed"]
 
 
@@ -56,7 +56,7 @@ async def test_nobody_speaks_in_an_empty_room_and_news_of_private_things_are_non
         assert known(server, "mira") == []
         await ann.ask("scene.leave", {"scene": SCENE})
         actor = server._world.actors[SCENE]
-        actor.happen("thunder", None)
+        actor.happenings.happen("thunder", None)
         assert known(server, "mira") == [THUNDER]
         assert not server._world.is_speaking
 
@@ -73,13 +73,15 @@ async def test_an_npc_that_may_not_speak_knows_all_the_same(tmp_path: Path) -> N
         await until(lambda: known(server, "mira") == [THUNDER])
 
 
-async def test_facts_are_kept_with_the_story_and_go_back_to_what_the_author_wrote(tmp_path: Path) -> None:
+async def test_facts_are_kept_with_the_story_and_go_back_to_what_the_author_wrote(
+    tmp_path: Path,
+) -> None:
     async with serving(tmp_path, REPLIES, pack=pack()) as server:
         await Player.enter(server)
         actor = server._world.actors[SCENE]
-        actor.become("weather", "snow")
+        actor.happenings.become("weather", "snow")
         kept = actor.plot.story.snapshot()
-        actor.become("weather", None)
+        actor.happenings.become("weather", None)
         assert actor.plot.story.world() == {"weather": "rain"}
         actor.plot.story.restore(kept)
         assert actor.plot.story.world() == {"weather": "snow"}

@@ -209,7 +209,7 @@ async def test_a_waiting_line_that_the_engine_refuses_is_a_failed_turn(
     server: GameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann = await Player.enter(server)
-    dialogue = server._world.actors[SCENE]._floor("mira").dialogue
+    dialogue = server._world.actors[SCENE].ensemble.floor("mira").dialogue
     begin = dialogue.begin
     await ann.say("one")
     second = (await ann.say("two"))["d"]
@@ -253,7 +253,7 @@ async def test_a_turn_ends_even_if_it_cannot_be_remembered(
     server: GameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann = await Player.enter(server)
-    dialogue = server._world.actors[SCENE]._floor("mira").dialogue
+    dialogue = server._world.actors[SCENE].ensemble.floor("mira").dialogue
 
     def broken(*args: object) -> None:
         raise RuntimeError("memory is full")
