@@ -120,7 +120,8 @@ class Connection:
         """The server goes: say so, ask the client to come back after a while, and close."""
         if self._closing is None:
             reason = "the server is restarting"
-            self._outbox.tell(encode("reconnect", Reconnect(delay_ms, reason)))
+            reconnect = encode("reconnect", Reconnect(delay_ms, reason))
+            self._outbox.tell(reconnect, at_once=self._session is None)
             self.fail(Refusal(Code.DRAINING, reason, retry_ms=delay_ms, close=Close.RESTART))
         if self._closing is not None:
             await asyncio.wait([self._closing])

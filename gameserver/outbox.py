@@ -126,12 +126,15 @@ class Outbox:
         """Queue an answer; answers are never merged or dropped.
 
         Args:
-            at_once: it tells of nothing that is still to be kept, and overtakes those that do.
+            at_once: it tells of nothing that is still to be kept, and overtakes those that do, but
+                none of its kind.
         """
         if self._wire is None:
             return
         if at_once:
-            self._control.appendleft((0, message))
+            units = (unit for unit, _ in self._control)
+            place = next((i for i, unit in enumerate(units) if unit), len(self._control))
+            self._control.insert(place, (0, message))
         else:
             self._control.append((self._gate.written, message))
         if len(self._control) < self._limit:

@@ -12,6 +12,7 @@ from gameserver.messages import Ack, Gap, TurnEnd, TurnStart, TurnUsage
 from gameserver.outbox import Outbox
 from gameserver.protocol import Close, Encoded, encode
 from gameserver.settings import Flow
+from gameserver.stores.journal import Gate
 from gameserver.streams import Latest, Stream
 from gameserver.tally import Tally
 from gameserver.turn import Turn
@@ -249,3 +250,21 @@ async def test_any_pace_gives_the_same_story(story: list[str | tuple[str, int]])
             assert turn.text().startswith(heard)
             if not any(isinstance(step, tuple) and step[0] == "park" for step in story):
                 assert heard == turn.text()
+
+
+async def test_what_waits_for_no_store_overtakes_what_does_and_keeps_its_own_order() -> None:
+    """So that an error is the last that a client hears."""
+    for written in (0, 1):  # nothing waits, or all that is told of something
+        wire, gate = Wire(), Gate()
+        gate.written = written
+        outbox = Outbox(wire, SETTINGS, Tally(), gate)
+        for t, at_once in [("hello", True), ("answer", False), ("moved", True), ("error", True)]:
+            outbox.tell(encode(t, Ack()), at_once=at_once)
+        await asyncio.sleep(0)
+        waiting = ["answer"] if written else []
+        told = [message["t"] for message in wire.messages()]
+        assert told == [t for t in ("hello", "answer", "moved", "error") if t not in waiting]
+        gate.durable = written
+        outbox.wake()
+        await asyncio.sleep(0)
+        assert [message["t"] for message in wire.messages()] == told + waiting
