@@ -1,8 +1,8 @@
 """The scene as one client has it: `scene.joined` and `scene.snapshot`."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from gameserver.attendance import Attendance
 from gameserver.floor import Floor
 from gameserver.messages import (
     Activity,
@@ -10,7 +10,6 @@ from gameserver.messages import (
     NpcView,
     PlayerView,
     QuestView,
-    Role,
     SceneView,
     TurnSync,
 )
@@ -18,9 +17,6 @@ from gameserver.outbox import Outbox
 from gameserver.protocol import Encoded, encode
 from gameserver.streams import Stream
 from npc.cast import OpenScene
-
-if TYPE_CHECKING:
-    from gameserver.session import Session
 
 #: Bytes of what is counted only roughly: the envelope, and each turn beside its text.
 _ENVELOPE_BYTES = 512
@@ -31,8 +27,7 @@ def view_scene(
     t: str,
     stream: Stream,
     pack: OpenScene,
-    members: Mapping["Session", Role],
-    states: Mapping[str, str],
+    attendance: Attendance,
     floors: Mapping[str, Floor],
     outbox: Outbox,
     *,
@@ -48,7 +43,6 @@ def view_scene(
     from there.
 
     Args:
-        states: of the players.
         meta: the payload of `scene.meta`.
         quests: of the one who looks.
         room: most bytes; text that does not fit follows as `npc.turn.sync`.
@@ -56,8 +50,8 @@ def view_scene(
         re: the command it answers.
     """
     players: dict[str, PlayerView] = {}
-    for member, role in members.items():
-        view = PlayerView(member.player, member.name, states[member.player], role)
+    for member, role in attendance.members.items():
+        view = PlayerView(member.player, member.name, attendance.states[member.player], role)
         players.setdefault(member.player, view)
     npcs = [
         NpcView(npc.id, npc.name, npc.role, npc.quest_giver, *_shown(floors.get(npc.id), npc.mood))
