@@ -50,6 +50,7 @@ async def test_nothing_that_players_do_accumulates(tmp_path: Path) -> None:
         limits=LIMITS,
         flow=SMALL,
         reply_settings=REPLIES,
+        budgets={"accounts": 8},
     ) as server:
         for number in range(8):
             await round_of_talk(server, number)

@@ -100,12 +100,12 @@ async def test_a_quest_begins_by_the_action_of_its_giver_once_the_game_agrees() 
         ann = await enter(server, "ann")
         for _ in range(30):
             end = await ann.hear("Do you have work for me?", npc="harn")
-            for action in end["actions"]:
+            if end["actions"]:  # the first of them counts; noise may ask for the same again
+                action = end["actions"][0]
                 assert action["name"] == "start_quest"
                 assert (await stage(ann))["stage"] == "asked"
                 done = {"turn": end["turn"], "action": action["action"], "ok": True}
                 await ann.ask("action.result", done)
-            if updates(ann):
                 break
         assert (await stage(ann))["stage"] == "searching"
 
