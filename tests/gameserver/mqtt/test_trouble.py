@@ -106,7 +106,7 @@ async def test_somebody_else_with_our_id_is_named_and_a_crash_publishes_the_will
             await until(lambda: up(server))
             with contextlib.suppress(aiomqtt.MqttError):  # we come back, and drive it out
                 async with aiomqtt.Client("127.0.0.1", mosquitto.port, **options):
-                    await until(lambda: count(server, "mqtt_lost") == times)  # noqa: B023
+                    await until(lambda: count(server, "mqtt_lost") >= times)  # noqa: B023
         assert count(server, "mqtt_brief") == 1
         await until(lambda: {"online": False} in game.about("node/troupe/status"))
         await until(lambda: game.about("node/troupe/status")[-1] == {"online": True})
