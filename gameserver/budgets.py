@@ -173,8 +173,8 @@ def _check(account: Account, allowance: Allowance, now: float, who: str) -> None
         if spent >= most:
             wait_s = (_day(now) + 1) * _DAY_S - now
             raise _over(f"no more words today for {_NAMES[who]}", wait_s, most, spent)
-    if account.last and (wait_s := account.last + allowance.cooldown_s - now) > 0:
-        wait_s = min(wait_s, allowance.cooldown_s)  # a clock that was set back
+    # A clock that was set back does not tell how long ago that was, and keeps nobody waiting.
+    if account.last <= now and (wait_s := account.last + allowance.cooldown_s - now) > 0:
         raise _over(f"too soon after the last turn for {_NAMES[who]}", wait_s)
     if allowance.turns_per_minute and (left := _turns_left(account, allowance, now)) < 1:
         wait_s = (1 - left) * _MINUTE_S / allowance.turns_per_minute
@@ -184,9 +184,9 @@ def _check(account: Account, allowance: Allowance, now: float, who: str) -> None
 def _turns_left(account: Account, allowance: Allowance, now: float) -> float:
     """Turns that may begin now; they come back one by one over a minute."""
     most = float(allowance.turns_per_minute)
-    if not account.last:
+    if not account.last or now < account.at:  # none yet, or the clock was set back
         return most
-    return min(most, account.turns + max(now - account.at, 0) * most / _MINUTE_S)
+    return min(most, account.turns + (now - account.at) * most / _MINUTE_S)
 
 
 def _over(

@@ -208,9 +208,11 @@ class Console:
 
 
 def _from_this_machine(request: Request) -> bool:
-    """Whether a program or a page of this machine asks, not a web page from elsewhere, nor somebody
-    elsewhere through a proxy on this machine.
+    """Whether a program or a page of this machine asks, not a web page from elsewhere (also not one
+    whose DNS name points here), nor somebody elsewhere through a proxy on this machine.
     """
+    if request.url.hostname not in LOOPBACK:
+        return False
     if "forwarded" in request.headers or "x-forwarded-for" in request.headers:
         return False
     origin = request.headers.get("origin")

@@ -5,7 +5,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gameserver.http.console import Console
+from gameserver.http.openai.api import OpenAIApi
 from gameserver.keys import Keys, key_line, new_key
+from gameserver.settings import ApiSettings
 from tests.gameserver.http.test_console import FakeNode, console
 from tests.gameserver.player import Player
 from tests.gameserver.stage import SCENE, serving
@@ -57,6 +60,21 @@ async def test_without_keys_only_this_machine_is_answered(path: str) -> None:
             assert (await http.get(path, headers={header: "192.0.2.7"})).status_code == 403
         foreign = await http.get(path, headers={"origin": "http://elsewhere.example"})
         assert foreign.status_code == 403
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_name_that_merely_resolves_to_us_is_not_this_machine(path: str) -> None:
+    """A console for the whole network answers by any name, so a web page whose own name points to
+    127.0.0.1 (DNS rebinding) has the right origin there. It sees no words, and halts nothing."""
+    node = FakeNode()
+    app = Console(node, "0.0.0.0", OpenAIApi(node, ApiSettings(), Keys({}))).app
+    transport = httpx.ASGITransport(app=app, client=("127.0.0.1", 5000))
+    async with httpx.AsyncClient(transport=transport, base_url="http://evil.example:8780") as http:
+        assert (await http.get(path)).status_code == 403
+        for switch in ("/halt", "/release", "/reload"):
+            assert (await http.post(switch)).status_code == 403
+        by_its_name = await http.get(path, headers={"host": "localhost:8780"})
+        assert by_its_name.status_code in (404, 503)
 
 
 @pytest.mark.parametrize("path", PATHS)
