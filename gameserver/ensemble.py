@@ -140,4 +140,4 @@ class Ensemble:
             self._witnessed.forget(player)
         for floor in self.floors.values():
             if npc in (None, floor.npc):
-                floor.dialogue.forget(player)
+                floor.forget(player)

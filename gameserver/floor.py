@@ -159,11 +159,24 @@ class Floor:
 
     def withdraw(self, session: "Session", members: Collection["Session"]) -> None:
         """A session has left: its lines are dropped, and what nobody hears any more is stopped."""
-        for cue in self._queue.withdraw(session):
+        for cue in self._queue.withdraw(lambda cue: cue.session is session):
             self._ledger.drop(cue)
         answer = self.answer
         if answer is not None and not answer.cue.is_heard_by(members):
             self._delivery.stop(answer, Ending("cancelled", "hang_up", 0))
+
+    def forget(self, player: str) -> None:
+        """Let the NPC forget a player: also the lines of theirs that wait, and the answer that is
+        being given to one, of which nothing is kept.
+        """
+        for cue in self._queue.withdraw(lambda cue: cue.session.player == player):
+            self._ledger.drop(cue)
+        answer = self.answer
+        if answer is not None and answer.cue.session.player == player:
+            self._delivery.stop(answer, Ending("cancelled", "forgotten", 0))
+            assert answer.ending is not None
+            answer.ending = replace(answer.ending, kept=0)  # also of one that was ending already
+        self.dialogue.forget(player)
 
     def attend(self, connected: Collection["Session"]) -> None:
         """Others are connected than before: a turn that none of them hears soon ends."""

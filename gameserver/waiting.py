@@ -1,14 +1,10 @@
 """The lines that wait for one NPC, in order of arrival."""
 
 from collections import deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from gameserver.answer import Cue
 from gameserver.protocol import Code, Refusal
-
-if TYPE_CHECKING:
-    from gameserver.session import Session
 
 
 class WaitingLines:
@@ -82,9 +78,9 @@ class WaitingLines:
         self._cues.remove(cue)
         return cue
 
-    def withdraw(self, session: "Session") -> list[Cue]:
-        """Take out the lines of a session."""
-        cues = [cue for cue in self._cues if cue.session is session]
+    def withdraw(self, belongs: Callable[[Cue], bool]) -> list[Cue]:
+        """Take out some lines."""
+        cues = [cue for cue in self._cues if belongs(cue)]
         for cue in cues:
             self._cues.remove(cue)
         return cues

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from gameserver.game import GameServer
 from npc.memory.memories import Memories
 from npc.memory.source import MemorySource
@@ -161,3 +163,24 @@ async def test_a_forgotten_player_is_gone_from_talk_pages_and_prompts(tmp_path: 
         assert [line.text for line in memories._book.lines("player='ann' AND own=0", ())] == [
             "Who am I?"
         ]
+
+
+@pytest.mark.parametrize("mode", ["speaking", "interrupted"])
+async def test_who_is_forgotten_in_the_middle_of_an_answer_stays_forgotten(
+    tmp_path: Path, mode: str
+) -> None:
+    """Neither the answer nor the lines that wait bring a player back."""
+    async with remembered(tmp_path) as (server, memories):
+        ann = await Player.enter(server)
+        await ann.say("My horse is called Zyx.")
+        await ann.say("And its saddle is blue.")
+        start = await ann.get("npc.turn.start")
+        await ann.get("npc.delta")
+        if mode == "interrupted":
+            await ann.ask("npc.interrupt", {"turn": start["d"]["turn"], "heard_i": 0})
+        server.forget("ann")
+        await memories.forget("ann")
+        end = (await ann.get("npc.turn.end"))["d"]
+        assert end["kept"] == 0
+        await memories.written()
+        assert [line.text for line in memories._book.lines("player='ann'", ()) if line.text] == []
