@@ -19,6 +19,8 @@ import pytest_asyncio
 from gameserver.app import Application
 from gameserver.packs import find_packs
 from gameserver.settings import Settings
+from npc.safety.settings import SafetySettings
+from npc.settings import MemorySettings
 from tests.gameserver.player import Player
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
@@ -30,7 +32,15 @@ TAVERN = "gilded_griffin"
 async def node(
     default_model_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Application]:
-    settings = Settings(port=0, console_port=0, model=str(default_model_path))
+    # Steps are counted to the first words, of which the guard would hold some back for a step, and
+    # afterwards nothing may run, while memory would still write down what was said.
+    settings = Settings(
+        port=0,
+        console_port=0,
+        model=str(default_model_path),
+        safety=SafetySettings(in_character=False),
+        memory=MemorySettings(enabled=False),
+    )
     limits = msgspec.structs.replace(
         settings.limits,
         sessions_per_ip=100,
