@@ -69,13 +69,7 @@ def read_secrets(section: Section) -> tuple[Secret, ...]:
     Raises:
         PackError: names file, line and field of the first mistake.
     """
-    secrets: dict[str, Secret] = {}
-    for inner in section.sections("secrets", MAX_SECRETS):
-        secret = _secret(inner)
-        if secret.id in secrets:
-            inner.fail("id", f"{secret.id!r} is the id of another secret")
-        secrets[secret.id] = secret
-    return tuple(secrets.values())
+    return tuple(section.entries("secrets", MAX_SECRETS, _secret).values())
 
 
 def check_causes(

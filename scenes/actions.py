@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from scenes.conditions import Condition, read_conditions
@@ -101,13 +102,8 @@ def read_actions(section: Section, known: Mapping[str, Action] = USUAL) -> tuple
     Raises:
         PackError: names file, line and field of the first mistake.
     """
-    found: dict[str, Action] = {}
-    for inner in section.sections("actions", MAX_ACTIONS):
-        action = _action(inner, known)
-        if action.name in found:
-            inner.fail("name", f"{action.name!r} is listed twice")
-        found[action.name] = action
-    return tuple(found.values())
+    read = partial(_action, known=known)
+    return tuple(section.entries("actions", MAX_ACTIONS, read, by="name").values())
 
 
 def markup(name: str, args: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ complains about is read again by the loader in Python, whose complaints are the 
 import difflib
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -28,6 +28,7 @@ Scalar = str | bool | int | float
 #: What JSON can say.
 Data = dict[str, Any] | list[Any] | Scalar | None
 Word = TypeVar("Word", bound=str)
+Entry = TypeVar("Entry")
 
 
 class PackError(ValueError):
@@ -147,6 +148,19 @@ class Section:
             if not isinstance(item, yaml.MappingNode):
                 self._refuse(_line(item), name, f"must be a mapping, not {_kind(item)}")
             found.append(Section(self.file, item, self._path(name)))
+        return found
+
+    def entries(
+        self, field: str, most: int, read: Callable[["Section"], Entry], by: str = "id"
+    ) -> dict[str, Entry]:
+        """A list of mappings as `read` takes each of them, under its field `by`, which must be
+        another one in each; absent means empty."""
+        found: dict[str, Entry] = {}
+        for inner in self.sections(field, most):
+            entry, key = read(inner), inner.text(by, MAX_BYTES)
+            if key in found:
+                inner.fail(by, f"{key!r} is the {by} of another entry of {field}")
+            found[key] = entry
         return found
 
     def section(self, field: str) -> "Section | None":

@@ -6,6 +6,7 @@ what is said, and for the state of the world. `npc.lore` does the waiting.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -93,13 +94,8 @@ def read_lore(section: Section, *, of_one: bool = False) -> tuple[LoreEntry, ...
     Raises:
         PackError: names file, line and field of the first mistake.
     """
-    entries: dict[str, LoreEntry] = {}
-    for inner in section.sections("lore", MAX_ENTRIES):
-        entry = _entry(inner, of_one=of_one)
-        if entry.id in entries:
-            inner.fail("id", f"{entry.id!r} is the id of another entry")
-        entries[entry.id] = entry
-    return tuple(entries.values())
+    read = partial(_entry, of_one=of_one)
+    return tuple(section.entries("lore", MAX_ENTRIES, read).values())
 
 
 def check_who(file: Path, lore: Iterable[LoreEntry], npcs: set[str], factions: set[str]) -> None:

@@ -116,13 +116,7 @@ def read_reactions(section: Section) -> tuple[Reaction, ...]:
     Raises:
         PackError: names file, line and field of the first mistake.
     """
-    reactions: dict[str, Reaction] = {}
-    for inner in section.sections("reactions", MAX_REACTIONS):
-        reaction = _reaction(inner)
-        if reaction.id in reactions:
-            inner.fail("id", f"{reaction.id!r} is the id of another reaction")
-        reactions[reaction.id] = reaction
-    return tuple(reactions.values())
+    return tuple(section.entries("reactions", MAX_REACTIONS, _reaction).values())
 
 
 def check_ids(section: Section, scene: Iterable[Reaction], own: Iterable[Reaction]) -> None:

@@ -78,12 +78,7 @@ class _Reader:
         giver = top.id("giver")
         self._check_npc(top, "giver", giver)
         shared = top.flag("shared", default=False)
-        stages: dict[str, Stage] = {}
-        for section in top.sections("stages", MAX_STAGES):
-            stage = self._stage(section)
-            if stage.id in stages:
-                section.fail("id", f"{stage.id!r} is the id of another stage")
-            stages[stage.id] = stage
+        stages = top.entries("stages", MAX_STAGES, self._stage)
         if not stages:
             top.fail("stages", "a quest needs at least two stages: a first one, and an end")
         quest = Quest(quest_id, title, giver, shared, next(iter(stages)), stages)

@@ -161,6 +161,21 @@ def test_lists_have_limits_and_items_their_own_lines(tmp_path: Path) -> None:
         assert (caught.value.field, caught.value.line) == (field, line)
 
 
+@pytest.mark.parametrize("by", ["id", "name"])
+def test_entries_are_known_by_a_field_that_differs_in_each(tmp_path: Path, by: str) -> None:
+    text = f"l:\n  - {by}: a\n    x: 1\n  - {by}: b\n"
+    section = read_document(write(tmp_path, text))
+    found = section.entries("l", 2, lambda inner: inner.number("x", 0, 9, default=7), by)
+    assert found == {"a": 1, "b": 7}
+    assert section.entries("none", 2, lambda inner: inner, by) == {}
+
+    twice = read_document(write(tmp_path, text.replace("b\n", "' a '\n")))
+    with pytest.raises(PackError) as caught:
+        twice.entries("l", 2, lambda inner: inner, by)
+    assert (caught.value.field, caught.value.line) == (f"l[1].{by}", 4)
+    assert f"'a' is the {by} of another entry of l" in caught.value.problem
+
+
 def test_unknown_fields_are_told_with_the_one_that_was_meant(tmp_path: Path) -> None:
     section = read_document(write(tmp_path, "title: x\ngreting: y\n"))
     section.text("title", 10)

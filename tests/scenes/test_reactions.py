@@ -83,7 +83,7 @@ def test_mistakes_are_named(tmp_path: Path, entry: str, field: str, words: str) 
 
 def test_ids_are_unique_in_a_file_and_between_an_npc_and_its_scene(tmp_path: Path) -> None:
     twice = "reactions:\n  - {id: a, event: x}\n  - {id: a, event: y}\n"
-    with pytest.raises(PackError, match="id of another reaction"):
+    with pytest.raises(PackError, match="id of another entry of reactions"):
         load_pack(write_pack(tmp_path / "scene", scene=SCENE + twice))
     once = "reactions:\n  - {id: thunder, event: x}\n"
     folder = write_pack(tmp_path / "npc", scene=SCENE + REACTIONS, mira=MIRA + once)

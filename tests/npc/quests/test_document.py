@@ -55,7 +55,7 @@ def test_the_shipped_quest_has_three_stages_and_two_endings() -> None:
         ("after_s: 60, ", "", 13, "is missing"),
         ("- {to: lost, on: {event: home}}", "- {to: lost}", 16, "needs on, when or both"),
         ("{event: home}}", "{event: home, action: give_item}}", 16, "one event or one action"),
-        ("- {id: home", "- {id: gone", 17, "'gone' is the id of another stage"),
+        ("- {id: home", "- {id: gone", 17, "'gone' is the id of another entry of stages"),
         ("    tells: {harn", "    tels: {harn", 6, "did you mean tells?"),
     ],
 )  # fmt: skip
@@ -91,7 +91,7 @@ def test_orders_are_checked_against_the_action(tmp_path: Path) -> None:
     [
         ("  - {name: sell}", "is missing: 'sell' is none of those known here"),
         ("  - {name: Sell, does: sells}", "'Sell' must be a-z"),
-        ("  - {name: give_item}", "'give_item' is listed twice"),
+        ("  - {name: give_item}", "'give_item' is the name of another entry of actions"),
         ("  - {name: sell, does: sells, args: {x: 3}}", "must be a JSON schema"),
         ("  - {name: sell, does: sells, optional: [y]}", "'y' is not among args"),
         ("examples: [{player: a, npc: b, does: {sell: {}}}]", "'sell' is none of this NPC's"),
