@@ -63,6 +63,10 @@ class Pass:
     any_event: bool = False
     expires: float | None = None
 
+    def may_enter(self, scene: str) -> bool:
+        """Whether it is for that scene."""
+        return self.scenes is None or scene in self.scenes
+
 
 class _Claims(msgspec.Struct, frozen=True):
     """What we read of a token whose signature is right."""

@@ -11,7 +11,7 @@ from websockets.exceptions import ConnectionClosed
 
 from gameserver.access import Access, Pass
 from gameserver.admission import Offences, TokenBucket, rate_limited
-from gameserver.commands import Auth, AuthRefresh, Identify, SceneJoin, read
+from gameserver.commands import Auth, AuthRefresh, Identify, read
 from gameserver.guards import GuardedConnection
 from gameserver.inbound import Message, parse
 from gameserver.messages import Ack, Hello, Notice, Reconnect, SceneMoved, Version, Welcome
@@ -146,13 +146,23 @@ class Connection:
                 return
             answer, refusal = self._respond(message, received, wait_s)
         except Refusal as failure:
-            re = message.id if message is not None else failure.re
-            answer, refusal = failure.encode(re), failure
+            answer, refusal = self._answer(failure, message, frame)
         if refusal is not None and answer is not None:
             self._refuse(refusal, answer, message)
         elif answer is not None:
             alive = message is not None and message.t == "heartbeat" and self._is_stuck
             self._outbox.tell(answer, at_once=alive)
+
+    def _answer(
+        self, failure: Refusal, message: Message | None, frame: str | bytes
+    ) -> tuple[Encoded, Refusal | None]:
+        """What a message is told that did not get as far as being handled."""
+        if message is not None:
+            return failure.encode(message.id), failure
+        if self._session is None or failure.re is None:
+            return failure.encode(failure.re), failure
+        body = frame.encode() if isinstance(frame, str) else frame
+        return self._session.refuse(failure.re, body, failure)
 
     async def _prepare(self, message: Message) -> Elsewhere | None:
         """Read what a message is about from the store: carrying it out waits for nothing. Returns
@@ -165,8 +175,7 @@ class Connection:
                 self._admit(wish.auth, wish.player)  # before anything is touched
                 return await house.sessions.fetch(wish.resume, wish.player)
         elif message.t == "scene.join" and self._session is not None:
-            wanted = self._check_scene(message)
-            return await self._session.prepare(wanted)
+            return await self._session.prepare(message)
         return None
 
     def _send_on(self, message: Message, elsewhere: Elsewhere) -> None:
@@ -203,8 +212,6 @@ class Connection:
         if message.t == "auth.refresh":
             self._refresh(message)
             return None, None
-        if message.t == "scene.join":
-            self._check_scene(message)
         if message.t == "bye":
             self._close(Close.NORMAL, 0.0)
             return None, None
@@ -265,7 +272,7 @@ class Connection:
                 make_room=resume is None,
             )
         self._session = session
-        session.any_event = self._pass.any_event
+        session.grant = self._pass
         welcome = Welcome(
             session=session.id,
             resume_token=sessions.new_token(session),
@@ -273,7 +280,7 @@ class Connection:
             caps=sorted(set(wish.caps or ()) & set(self._house.features)),
             limits=self._house.limits,
             player=wish.player,
-            scenes=[s for s in self._house.world.titles() if self._may_enter(s.id)],
+            scenes=[s for s in self._house.world.titles() if self._pass.may_enter(s.id)],
             resumed=resumed,
             resume_miss=miss,
         )
@@ -291,20 +298,9 @@ class Connection:
         wish = read(message)
         assert isinstance(wish, AuthRefresh) and self._session is not None
         self._pass = self._admit(wish.auth, self._session.player)
-        self._session.any_event = self._pass.any_event
+        self._session.grant = self._pass
         self._asked_again = False
         self._outbox.tell(encode("ack", Ack(), re=message.id))
-
-    def _check_scene(self, message: Message) -> SceneJoin:
-        """What is to be joined, unless the client's token is not for that scene."""
-        wanted = read(message)
-        assert isinstance(wanted, SceneJoin)
-        if not self._may_enter(wanted.scene):
-            raise Refusal(Code.FORBIDDEN, f"your token is not for {wanted.scene}", re=message.id)
-        return wanted
-
-    def _may_enter(self, scene: str) -> bool:
-        return self._pass.scenes is None or scene in self._pass.scenes
 
     def _check_pass(self) -> None:
         """Ask for a new token when the old one has expired; end the connection if none comes."""

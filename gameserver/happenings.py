@@ -54,7 +54,7 @@ class Happenings:
             Refusal: `forbidden` or `too_large`.
         """
         self._attendance.require_player(session)
-        if event.name not in self._pack.events and not session.any_event:
+        if event.name not in self._pack.events and not session.grant.any_event:
             raise Refusal(Code.FORBIDDEN, f"this scene has no event {event.name!r} for players")
         limit, actual = self._limits.event_bytes, len(msgspec.json.encode(event.data))
         if actual > limit:

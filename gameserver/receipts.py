@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gameserver.inbound import Message
 from gameserver.protocol import Code, Encoded, Refusal
 from npc.shelf import NoShelf, Shelf
 
@@ -34,30 +33,27 @@ class Receipts:
             digest, answer = msgspec.msgpack.decode(value, type=tuple[bytes, bytes])
             self._take_in(int(ident), Receipt(digest, Encoded.of(msgspec.json.decode(answer))))
 
-    def recall(self, message: Message) -> Encoded | None:
-        """The answer this message got before; None if it is new.
+    def recall(self, ident: int, digest: bytes) -> Encoded | None:
+        """The answer that command `ident` got before; None if it is new.
 
         Raises:
             Refusal: `duplicate_id`, or `bad_field` for an id that comes too late.
         """
-        assert message.id is not None
-        known = self._kept.get(message.id)
+        known = self._kept.get(ident)
         if known is not None:
-            if known.digest == message.digest():
+            if known.digest == digest:
                 return known.answer
-            raise Refusal(Code.DUPLICATE_ID, f"id {message.id} was another command")
-        if message.id <= self._highest:
-            problem = f"ids rise: {message.id} came after {self._highest}"
+            raise Refusal(Code.DUPLICATE_ID, f"id {ident} was another command")
+        if ident <= self._highest:
+            problem = f"ids rise: {ident} came after {self._highest}"
             raise Refusal(Code.BAD_FIELD, problem, unreadable=True)
         return None
 
-    def keep(self, message: Message, answer: Encoded) -> None:
-        """Remember the answer to a new message."""
-        assert message.id is not None
-        receipt = Receipt(message.digest(), answer)
-        kept = msgspec.msgpack.encode((receipt.digest, answer.json))
-        self._shelf.put(f"{message.id:010}", kept)  # keys are read in their order
-        self._take_in(message.id, receipt)
+    def keep(self, ident: int, digest: bytes, answer: Encoded) -> None:
+        """Remember the answer to a new command."""
+        kept = msgspec.msgpack.encode((digest, answer.json))
+        self._shelf.put(f"{ident:010}", kept)  # keys are read in their order
+        self._take_in(ident, Receipt(digest, answer))
 
     def _take_in(self, ident: int, receipt: Receipt) -> None:
         self._kept[ident] = receipt

@@ -4,13 +4,15 @@ It outlives the connection, see `sessions`.
 """
 
 import time
+from collections.abc import Callable
 
 import msgspec
 
 from gameserver import commands as c
+from gameserver.access import Pass
 from gameserver.admission import TokenBucket, rate_limited
 from gameserver.diary import Diary, Pace
-from gameserver.inbound import Message
+from gameserver.inbound import Message, digest_of
 from gameserver.messages import Ack, Gap, HeartbeatAck, Notice
 from gameserver.outbox import Outbox
 from gameserver.protocol import PRIVATE, Code, Encoded, Refusal, encode, now_ms
@@ -36,7 +38,7 @@ class Session:
         diary: what it writes down of itself.
         parted: whether it goes on at another node, and is nothing but a name here.
         outbox: what it has still to be told.
-        any_event: whether it may raise world events that scene files do not list.
+        grant: what its credential allows.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class Session:
         self.player = player
         self.name = name
         self.outbox = outbox
-        self.any_event = False
+        self.grant = Pass("")
         self.private = Stream(PRIVATE, diary.book.epoch, settings.flow, diary.book)
         self.private.restore({})
         self._world = world
@@ -94,25 +96,44 @@ class Session:
         Returns:
             The answer, and the refusal it tells of if the message was not carried out.
         """
+
+        def carry_out() -> Encoded:
+            if wait_s:
+                raise rate_limited(wait_s, "messages")
+            return self._run(message, c.read(message), received)
+
+        digest = message.digest() if message.id is not None else b""
+        return self._answer_once(message.id, digest, message.st, carry_out)
+
+    def refuse(self, ident: int, body: bytes, failure: Refusal) -> tuple[Encoded, Refusal | None]:
+        """Answer a message of which no more than its id could be read, the same each time."""
+
+        def refused() -> Encoded:
+            raise failure
+
+        return self._answer_once(ident, digest_of(body), None, refused)
+
+    def _answer_once(
+        self, ident: int | None, digest: bytes, st: str | None, carry_out: Callable[[], Encoded]
+    ) -> tuple[Encoded, Refusal | None]:
+        """The answer that a command got before, or else the one it gets now."""
         self.diary.book.journal.begin()
         try:
-            known = self._receipts.recall(message) if message.id is not None else None
+            known = self._receipts.recall(ident, digest) if ident is not None else None
         except Refusal as refusal:
-            return refusal.encode(message.id, message.st), refusal
+            return refusal.encode(ident, st), refusal
         if known is not None:
             self._tally.count("duplicates")
             actor = self._scenes.get(known.st or "")
             return known.in_epoch(actor.stream.ep) if actor is not None else known, None
         failure = None
         try:
-            if wait_s:
-                raise rate_limited(wait_s, "messages")
-            answer = self._run(message, c.read(message), received)
+            answer = carry_out()
         except Refusal as refusal:
             failure = refusal
-            answer = refusal.encode(message.id, message.st)
-        if message.id is not None:
-            self._receipts.keep(message, answer)
+            answer = refusal.encode(ident, st)
+        if ident is not None:
+            self._receipts.keep(ident, digest, answer)
         return answer, failure
 
     @property
@@ -120,9 +141,16 @@ class Session:
         """Stream ids of the scenes it is in."""
         return tuple(self._scenes)
 
-    async def prepare(self, wanted: c.SceneJoin) -> Elsewhere | None:
-        """Have the scene open that it is about to join, if it may. Returns the node that has it, if
-        that is another one."""
+    async def prepare(self, message: Message) -> Elsewhere | None:
+        """Have the scene open that it is about to join, if it may: if not, `handle` refuses.
+        Returns the node that has it, if that is another one."""
+        try:
+            wanted = c.read(message)
+        except Refusal:
+            return None
+        assert isinstance(wanted, c.SceneJoin)
+        if not self.grant.may_enter(wanted.scene):
+            return None
         stream = stream_of(wanted.scene, wanted.instance)
         if stream in self._scenes or len(self._scenes) >= self._limits.scenes_per_session:
             return None
@@ -217,6 +245,8 @@ class Session:
         return _reply(message, "ack", Ack(), actor)
 
     def _join(self, command: c.SceneJoin, re: int | None) -> Encoded:
+        if not self.grant.may_enter(command.scene):
+            raise Refusal(Code.FORBIDDEN, f"your token is not for {command.scene}")
         stream = stream_of(command.scene, command.instance)
         limit = self._limits.scenes_per_session
         if stream not in self._scenes and len(self._scenes) >= limit:

@@ -1,7 +1,11 @@
 """A command with an id runs once, and is answered the same each time."""
 
+import itertools
 from pathlib import Path
 
+import pytest
+
+from gameserver import protocol
 from gameserver.game import GameServer
 from tests.gameserver.player import Player
 from tests.gameserver.stage import SCENE, serving
@@ -28,12 +32,18 @@ async def test_the_same_id_and_body_get_the_old_answer_byte_for_byte(server: Gam
     assert server.gauges()["duplicates"] == 2
 
 
-async def test_joins_and_refusals_are_remembered_too(server: GameServer) -> None:
+@pytest.mark.parametrize("d", [f'{{"scene":"{SCENE}"}}', '{"scene":"moon"}', '{"scene":7}', "7"])
+async def test_joins_and_refusals_are_remembered_too(
+    server: GameServer, monkeypatch: pytest.MonkeyPatch, d: str
+) -> None:
+    """Also those that were refused before anything but their id was read."""
+    clock = itertools.count(1_000_000)
+    monkeypatch.setattr(protocol, "now_ms", lambda: next(clock))  # so that no answer comes twice
     ann = await Player.enter(server)
-    for number, d in [(5, f'{{"scene":"{SCENE}"}}'), (6, '{"scene":"moon"}'), (7, '{"scene":7}')]:
-        join = f'{{"t":"scene.join","id":{number},"d":{d}}}'
-        first = await raw_answer(ann, join)
-        assert await raw_answer(ann, join) == first
+    join = f'{{"t":"scene.join","id":5,"d":{d}}}'
+    first = await raw_answer(ann, join)
+    assert '"re":5' in first
+    assert await raw_answer(ann, join) == first
 
 
 async def test_the_same_id_with_another_body_is_refused(server: GameServer) -> None:
