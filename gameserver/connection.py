@@ -261,7 +261,7 @@ class Connection:
             miss = sessions.objection(wish.player, resume)
         resumed = resume is not None and miss is None
         if resume is not None and resumed:
-            session = sessions.resume(resume.session, self._outbox, self._parted)
+            session = sessions.resume(resume, self._outbox, self._parted)
         else:
             session = sessions.begin(
                 wish.player,
@@ -359,7 +359,7 @@ class Connection:
 
     def _count_close(self) -> None:
         """Count a close that was not ours, by the code that the library or the network gave."""
-        code = self._socket.close_code
+        code = self._socket.failure or self._socket.close_code
         if self._closing is None and code in _LIBRARY_CODES:
             self._house.tally.count(f"closes_{code}")
 

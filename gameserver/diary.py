@@ -43,9 +43,10 @@ class Diary:
         """A new session."""
         self.book.put("person", msgspec.msgpack.encode(Person(player, name, address, now_ms())))
 
-    def token(self, digest: bytes) -> None:
-        """The digest of the only token that opens it."""
+    def token(self, digest: bytes, seal: bytes) -> None:
+        """The digest of the only token that opens it, and what `Receipts` seals with the token."""
         self.book.put("token", digest)
+        self.book.put("seal", seal)
 
     def enter(self, stream: str, scene: str, instance: str | None) -> None:
         """It is in a scene."""
@@ -74,6 +75,10 @@ class Diary:
     def kept_token(self) -> bytes:
         """See `token`."""
         return self.book.take("token").get("", b"")
+
+    def kept_seal(self) -> bytes | None:
+        """See `token`."""
+        return self.book.take("seal").get("")
 
     def kept_pace(self) -> Pace | None:
         """See `pace`."""

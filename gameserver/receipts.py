@@ -1,5 +1,12 @@
-"""What a session's commands were answered, so that a command sent twice runs once."""
+"""What a session's commands were answered, so that a command sent twice runs once.
 
+A command is known again by a digest, which may tell nothing of a short text (or of a card number
+that was taken out of it) to who reads the store. So it is keyed, and the key is stored only under
+seal of the token with which the session is taken up, of which the store has but a hash.
+"""
+
+import hashlib
+import secrets
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -7,6 +14,8 @@ import msgspec
 
 from gameserver.protocol import Code, Encoded, Refusal
 from npc.shelf import NoShelf, Shelf
+
+_KEY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +37,21 @@ class Receipts:
         self._kept: OrderedDict[int, Receipt] = OrderedDict()
         self._bytes = 0
         self._highest = -1
+        self._key = secrets.token_bytes(_KEY_BYTES)
         self._shelf = shelf or NoShelf()
         for ident, value in self._shelf.take().items():
             digest, answer = msgspec.msgpack.decode(value, type=tuple[bytes, bytes])
             self._take_in(int(ident), Receipt(digest, Encoded.of(msgspec.json.decode(answer))))
 
-    def recall(self, ident: int, digest: bytes) -> Encoded | None:
+    def seal(self, token: str) -> bytes:
+        """The key of all digests, for who has the token. A token seals one key, once."""
+        return _xor(self._key, _pad(token))
+
+    def unseal(self, sealed: bytes, token: str) -> None:
+        """Take the key up again under which the shelf was filled."""
+        self._key = _xor(sealed, _pad(token))
+
+    def recall(self, ident: int, body: bytes) -> Encoded | None:
         """The answer that command `ident` got before; None if it is new.
 
         Raises:
@@ -41,7 +59,7 @@ class Receipts:
         """
         known = self._kept.get(ident)
         if known is not None:
-            if known.digest == digest:
+            if known.digest == self._digest(body):
                 return known.answer
             raise Refusal(Code.DUPLICATE_ID, f"id {ident} was another command")
         if ident <= self._highest:
@@ -49,11 +67,15 @@ class Receipts:
             raise Refusal(Code.BAD_FIELD, problem, unreadable=True)
         return None
 
-    def keep(self, ident: int, digest: bytes, answer: Encoded) -> None:
+    def keep(self, ident: int, body: bytes, answer: Encoded) -> None:
         """Remember the answer to a new command."""
+        digest = self._digest(body)
         kept = msgspec.msgpack.encode((digest, answer.json))
         self._shelf.put(f"{ident:010}", kept)  # keys are read in their order
         self._take_in(ident, Receipt(digest, answer))
+
+    def _digest(self, body: bytes) -> bytes:
+        return hashlib.blake2b(body, digest_size=16, key=self._key).digest()
 
     def _take_in(self, ident: int, receipt: Receipt) -> None:
         self._kept[ident] = receipt
@@ -63,3 +85,11 @@ class Receipts:
             forgotten, oldest = self._kept.popitem(last=False)
             self._bytes -= len(oldest.answer)
             self._shelf.drop(f"{forgotten:010}")
+
+
+def _pad(token: str) -> bytes:
+    return hashlib.blake2b(token.encode(), digest_size=_KEY_BYTES, person=b"receipts").digest()
+
+
+def _xor(left: bytes, right: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(left, right, strict=True))

@@ -12,7 +12,7 @@ from gameserver import commands as c
 from gameserver.access import Pass
 from gameserver.admission import TokenBucket, rate_limited
 from gameserver.diary import Diary, Pace
-from gameserver.inbound import Message, digest_of
+from gameserver.inbound import Message
 from gameserver.messages import Ack, Gap, HeartbeatAck, Notice
 from gameserver.outbox import Outbox
 from gameserver.protocol import PRIVATE, Code, Encoded, Refusal, encode, now_ms
@@ -38,6 +38,7 @@ class Session:
         diary: what it writes down of itself.
         parted: whether it goes on at another node, and is nothing but a name here.
         outbox: what it has still to be told.
+        receipts: what its commands were answered.
         grant: what its credential allows.
     """
 
@@ -68,9 +69,7 @@ class Session:
         self._tally = tally
         self.parted = False
         self._scenes: dict[str, SceneActor] = {}
-        self._receipts = Receipts(
-            settings.flow.answers, settings.flow.answer_bytes, diary.answers()
-        )
+        self.receipts = Receipts(settings.flow.answers, settings.flow.answer_bytes, diary.answers())
         self._says = says
         self._acknowledged: dict[str, int] = {}
         self._acknowledged_at = 0.0
@@ -102,8 +101,8 @@ class Session:
                 raise rate_limited(wait_s, "messages")
             return self._run(message, c.read(message), received)
 
-        digest = message.digest() if message.id is not None else b""
-        return self._answer_once(message.id, digest, message.st, carry_out)
+        body = message.body() if message.id is not None else b""
+        return self._answer_once(message.id, body, message.st, carry_out)
 
     def refuse(self, ident: int, body: bytes, failure: Refusal) -> tuple[Encoded, Refusal | None]:
         """Answer a message of which no more than its id could be read, the same each time."""
@@ -111,15 +110,15 @@ class Session:
         def refused() -> Encoded:
             raise failure
 
-        return self._answer_once(ident, digest_of(body), None, refused)
+        return self._answer_once(ident, body, None, refused)
 
     def _answer_once(
-        self, ident: int | None, digest: bytes, st: str | None, carry_out: Callable[[], Encoded]
+        self, ident: int | None, body: bytes, st: str | None, carry_out: Callable[[], Encoded]
     ) -> tuple[Encoded, Refusal | None]:
         """The answer that a command got before, or else the one it gets now."""
         self.diary.book.journal.begin()
         try:
-            known = self._receipts.recall(ident, digest) if ident is not None else None
+            known = self.receipts.recall(ident, body) if ident is not None else None
         except Refusal as refusal:
             return refusal.encode(ident, st), refusal
         if known is not None:
@@ -133,7 +132,7 @@ class Session:
             failure = refusal
             answer = refusal.encode(ident, st)
         if ident is not None:
-            self._receipts.keep(ident, digest, answer)
+            self.receipts.keep(ident, body, answer)
         return answer, failure
 
     @property

@@ -197,14 +197,18 @@ class Sessions:
             )
         return "the token is not the session's"
 
-    def resume(self, name: str, outbox: Outbox, on_parted: Callable[[str | None], None]) -> Session:
-        """Let a connection take over session `name`, to which there is no objection."""
-        seat = self._seats[name]
+    def resume(
+        self, resume: Resume, outbox: Outbox, on_parted: Callable[[str | None], None]
+    ) -> Session:
+        """Let a connection take over a session, to which there is no objection."""
+        seat = self._seats[resume.session]
         before, seat.on_parted = seat.on_parted, on_parted
         if seat.end is not None:
             seat.end.cancel()
             seat.end = None
         before(None)
+        if (sealed := seat.session.diary.kept_seal()) is not None:
+            seat.session.receipts.unseal(sealed, resume.token)
         seat.session.take_up(outbox)
         self._tally.count("sessions_resumed")
         return seat.session
@@ -213,7 +217,7 @@ class Sessions:
         """The only token that opens a session from now on; its hash alone is kept."""
         token = secrets.token_urlsafe(32)
         digest = self._seats[session.id].digest = _digest(token)
-        session.diary.token(digest)
+        session.diary.token(digest, session.receipts.seal(token))
         return token
 
     def lose(self, session: Session) -> None:

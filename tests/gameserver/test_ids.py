@@ -2,6 +2,7 @@
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,11 @@ async def test_joins_and_refusals_are_remembered_too(
 async def test_the_same_id_with_another_body_is_refused(server: GameServer) -> None:
     ann = await Player.enter(server)
     await ann.ask("flow.set", {"delta_ms": 50}, id=20)
-    for t, d in [("flow.set", {"delta_ms": 51}), ("say", {"npc": "mira", "text": "x"})]:
+    others: list[tuple[str, dict[str, Any]]] = [
+        ("flow.set", {"delta_ms": 51}),
+        ("say", {"npc": "mira", "text": "x"}),
+    ]
+    for t, d in others:
         refused = await ann.ask(t, d, id=20)
         assert refused["d"]["code"] == "duplicate_id"
     assert (await ann.ask("flow.set", {"delta_ms": 50}, id=20))["t"] == "ack"
