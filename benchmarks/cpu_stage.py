@@ -11,7 +11,7 @@ from typing import Literal
 
 import torch
 
-from benchmarks.measuring import Column, Figures, Sample, burst_figures, percentile
+from benchmarks.measuring import Column, Figures, Sample, burst_figures
 from engine.build import build_engine
 from engine.config import EngineConfig
 from engine.kv.cache import KVCache
@@ -19,6 +19,7 @@ from engine.loop import Engine
 from engine.outputs import RequestOutput, Usage
 from engine.pace import Pace
 from engine.params import SamplingParams
+from engine.percentile import percentile
 from engine.plan import SequenceStep
 from engine.prefixes import Prefix
 from engine.runner import HostDecoder

@@ -9,12 +9,14 @@ import json
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
 import psutil
+
+from engine.percentile import percentile
 
 Figures = dict[str, float]
 
@@ -92,12 +94,6 @@ class Column:
             software=self.software,
             machine=machine(),
         )
-
-
-def percentile(values: Iterable[float], percent: float) -> float:
-    """The value at the nearest rank; with few values the 99th is the largest."""
-    ranked = sorted(values)
-    return ranked[round(percent / 100 * (len(ranked) - 1))]
 
 
 def burst_figures(times: Sequence[tuple[float, float]], out: int, wall: float) -> Figures:

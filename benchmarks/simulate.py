@@ -19,9 +19,10 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from benchmarks.simulated import DEVICES, Device, SimulatedStage
-from benchmarks.streams import arrivals, figures, percentile, play
+from benchmarks.streams import arrivals, figures, play
 from engine.config import EngineConfig
 from engine.params import SamplingParams
+from engine.percentile import percentile
 from gameserver.bench.workload import PROFILES, Line, build
 
 Figures = dict[str, float]
@@ -100,10 +101,10 @@ class Crowd:
         stage.runner.trace = trace
         busy = [self._ask(stage, lines, chance) for _ in range(ASKED)]
         return {
-            "quest_ttft_p50": percentile(busy, 0.5),
-            "quest_ttft_p99": percentile(busy, 0.99),
+            "quest_ttft_p50": percentile(busy, 50),
+            "quest_ttft_p99": percentile(busy, 99),
             "idle_ttft_p50": statistics.median(idle),
-            "ratio": percentile(busy, 0.99) / statistics.median(idle),
+            "ratio": percentile(busy, 99) / statistics.median(idle),
         }
 
     def _ask(self, stage: SimulatedStage, lines: Sequence[Line], chance: random.Random) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from engine.percentile import percentile
 from gameserver.bench.workload import Line
 
 if TYPE_CHECKING:
@@ -105,12 +106,6 @@ def play(
     return list(replies.values())
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` of them lie; of few values the largest."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
 def figures(replies: Sequence[Reply]) -> dict[str, float]:
     """What is reported of one run; times in milliseconds."""
     gaps = [gap for reply in replies for gap in reply.gaps]
@@ -124,8 +119,8 @@ def figures(replies: Sequence[Reply]) -> dict[str, float]:
     for name, values in firsts.items():
         if not values:  # there are workloads in which everybody gives quests
             continue
-        found[f"{name}ttft_p50"] = percentile(values, 0.5)
-        found[f"{name}ttft_p99"] = percentile(values, 0.99)
-    found["gap_p50"], found["gap_p99"] = percentile(gaps, 0.5), percentile(gaps, 0.99)
+        found[f"{name}ttft_p50"] = percentile(values, 50)
+        found[f"{name}ttft_p99"] = percentile(values, 99)
+    found["gap_p50"], found["gap_p99"] = percentile(gaps, 50), percentile(gaps, 99)
     found["gap_max"] = max(gaps)
     return found

@@ -6,13 +6,14 @@ An engine without a profile asks for nothing and keeps nothing: its spans are on
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from engine.outputs import Usage
+from engine.percentile import percentile
 from engine.plan import StepPlan
 
 #: Spans that are kept one by one for the trace; totals go on beyond.
@@ -172,10 +173,6 @@ class Profile:
 
 def _row(name: str, total: _Total, share: str = " " * 8) -> str:
     mean = total.seconds / total.count
-    middle, late = _percentile(total.latest, 0.5), _percentile(total.latest, 0.99)
+    middle, late = percentile(total.latest, 50), percentile(total.latest, 99)
     times = "".join(f"{seconds * 1e3:>10.2f}" for seconds in (mean, middle, late))
     return f"{name:<22}{total.seconds:>10.2f}{share}{times}"
-
-
-def _percentile(values: Sequence[float], part: float) -> float:
-    return sorted(values)[int(len(values) * part)]

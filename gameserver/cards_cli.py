@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+from gameserver.complaint import fail
 from npc.cards.card import read_card
 from npc.cards.convert import Wishes, slug
 from npc.cards.errors import CardError
@@ -48,14 +49,14 @@ def take_in(
 ) -> None:
     """Turn a character card into an NPC file of a scene pack, or World Info into lore."""
     if kind not in KINDS:
-        _fail(f"--kind {kind}: must be one of {', '.join(KINDS)}")
+        fail(f"--kind {kind}: must be one of {', '.join(KINDS)}")
     try:
         folder = into or Path(npc or slug(text(read_card(file).data, "name") or file.stem))
         done = import_card(file, folder, Wishes(npc, kind, role))
     except CardError as error:
-        _fail(f"{file}: {error} ({error.reason})")
+        fail(f"{file}: {error} ({error.reason})")
     except (PackError, OSError) as error:
-        _fail(str(error))
+        fail(str(error))
     for path in done.written:
         _line("wrote", str(path))
     for what in done.mapped:
@@ -77,7 +78,7 @@ def give_out(
     """Write an NPC as a character card, or a scene's lore as World Info."""
     try:
         if file.exists():
-            _fail(f"{file} exists already")
+            fail(f"{file} exists already")
         if npc is None:
             done = export_world(pack)
         else:
@@ -85,9 +86,9 @@ def give_out(
             done = export_card(pack, npc, file.suffix.lower(), drawn)
         file.write_bytes(done.content)
     except CardError as error:
-        _fail(f"{error} ({error.reason})")
+        fail(f"{error} ({error.reason})")
     except (PackError, OSError) as error:
-        _fail(str(error))
+        fail(str(error))
     _line("wrote", str(file))
     _tell_left_out(done.left_out)
 
@@ -99,8 +100,3 @@ def _tell_left_out(left_out: Mapping[str, int]) -> None:
 
 def _line(label: str, words: str) -> None:
     _out.print(f"[bold]{label:<11}[/]{escape(words)}", soft_wrap=True)
-
-
-def _fail(message: str) -> NoReturn:
-    Console(stderr=True, highlight=False).print(f"troupe: {message}", markup=False, soft_wrap=True)
-    raise typer.Exit(1)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from gameserver import cards_cli, doctor_cli, halt_cli, logs, memory_cli, model_cli, quests_cli
+from gameserver.complaint import complain, fail
 from gameserver.folders import data_folder
 from gameserver.packs import CannotFind, find_packs
 
@@ -168,7 +169,8 @@ def serve(
         *(CannotFind, CannotStart, OSError),
     ) as error:
         display.close()
-        _fail(str(error))
+        complain(str(error))
+        _leave(1)
     _leave()
 
 
@@ -198,7 +200,7 @@ def talk(
         else:
             asyncio.run(terminal.talk(url, scene, player, key))
     except TalkError as error:
-        _fail(str(error))
+        fail(str(error))
     except KeyboardInterrupt:
         _out.print()
 
@@ -257,11 +259,6 @@ def _listed(names: list[str]) -> str:
     """Names for people, who read only so many."""
     shown = ", ".join(names[:_SHOWN])
     return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN:,} more"
-
-
-def _fail(message: str) -> NoReturn:
-    _err.print(f"[bold red]troupe:[/] {escape(message)}", soft_wrap=True)
-    _leave(1)
 
 
 def _leave(status: int = 0) -> NoReturn:

@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from gameserver.complaint import fail
+
 _MARKS = {"ok": "[green]ok[/]     ", "missing": "[yellow]missing[/]", "broken": "[red]broken[/] "}
 
 
@@ -40,8 +42,7 @@ def doctor(
     try:
         settings = Settings.load(config)
     except SettingsError as error:
-        Console(stderr=True, highlight=False).print(f"troupe: {error}", markup=False)
-        raise typer.Exit(1) from None
+        fail(str(error))
     given = {"data": data, "models": models}
     folders = {name: str(folder) for name, folder in given.items() if folder is not None}
     settings = msgspec.structs.replace(settings, **folders)

@@ -6,6 +6,8 @@ import httpx2 as httpx
 import typer
 from rich.console import Console
 
+from gameserver.complaint import fail
+
 _TIMEOUT_S = 5.0
 Address = Annotated[str, typer.Option("--console", help="Console of the server.", metavar="URL")]
 _HERE = "http://127.0.0.1:8780"
@@ -41,5 +43,4 @@ def _switch(console: str, what: str) -> None:
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         problem = f"no console at {console}: {error}"
     if problem:
-        Console(stderr=True, highlight=False).print(f"troupe: {problem}", markup=False)
-        raise typer.Exit(1)
+        fail(problem)

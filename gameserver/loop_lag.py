@@ -3,6 +3,8 @@
 import asyncio
 from collections import deque
 
+from engine.percentile import percentile
+
 
 class LoopLag:
     """Sets a timer again and again and notes by how much it was late.
@@ -30,11 +32,11 @@ class LoopLag:
 
     def gauges(self) -> dict[str, float]:
         """Lateness in ms: median, 99th percentile and worst of the window."""
-        late = sorted(self._late_ms) or [0.0]
+        late = self._late_ms or [0.0]
         return {
-            "loop_lag_ms_p50": late[len(late) // 2],
-            "loop_lag_ms_p99": late[int(len(late) * 0.99)],
-            "loop_lag_ms_max": late[-1],
+            "loop_lag_ms_p50": percentile(late, 50),
+            "loop_lag_ms_p99": percentile(late, 99),
+            "loop_lag_ms_max": max(late),
         }
 
     def _set(self, loop: asyncio.AbstractEventLoop) -> None:

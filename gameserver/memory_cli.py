@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gameserver.complaint import fail
 from gameserver.folders import MEMORY_FILE
 from gameserver.stores.sqlite import FILE as WORLDS
 from npc.memory.book import Book
@@ -155,10 +156,7 @@ def _answers() -> Iterator[None]:
     try:
         yield
     except (MemoryFileError, _NoAnswer) as error:
-        Console(stderr=True, highlight=False).print(
-            f"troupe: {error}", markup=False, soft_wrap=True
-        )
-        raise typer.Exit(1) from None
+        fail(str(error))
 
 
 @contextmanager

@@ -7,11 +7,12 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
-from rich.markup import escape
+
+from gameserver.complaint import fail
 
 # What reaches the engine imports torch, which takes seconds; a server is asked without.
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def bench(
     try:
         plan = session.Plan.checked(profile, passes, rate, concurrency, tokens, seed, vocab)
     except ValueError as error:
-        _fail(str(error))
+        fail(str(error))
 
     async def a_server() -> dict[str, object]:
         from gameserver.remote import RemoteModel
@@ -234,9 +235,9 @@ def key(
     from gameserver.keys import NAME, SCOPES, key_line, new_key
 
     if not NAME.fullmatch(name):
-        _fail("a name has 1 to 64 letters, digits, dots, dashes or underscores")
+        fail("a name has 1 to 64 letters, digits, dots, dashes or underscores")
     if unknown := sorted(set(scope or ()) - SCOPES):
-        _fail(f"there is no scope {unknown[0]}; known are {', '.join(sorted(SCOPES))}")
+        fail(f"there is no scope {unknown[0]}; known are {', '.join(sorted(SCOPES))}")
     fresh = new_key()
     line = key_line(name, fresh, scope or ())
     print(f"key, shown only now:   {fresh}\nline of the key file:  {line}")
@@ -282,12 +283,12 @@ def _guarded(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         hint = ""
         if isinstance(error, RemoteError) and error.kind == "unreachable":
             hint = "; start one with `troupe serve`, or load a model here (see --help)"
-        _fail(f"{error}{hint}")
+        fail(f"{error}{hint}")
     except Exception as error:
         # The engine's errors, whose module is only there when an engine was loaded.
         if type(error).__module__ != "engine.errors":
             raise
-        _fail(str(error))
+        fail(str(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +308,7 @@ class _Local:
         try:
             settings = Settings.load(self.config)
         except SettingsError as error:
-            _fail(str(error))
+            fail(str(error))
         with _err.status("Loading the model"):
             model = load(spec, settings.engine, data_dir=data_folder(settings, self.data))
             return AsyncEngine(model, settings.engine)
@@ -333,8 +334,3 @@ def _ask() -> str | None:
     with contextlib.suppress(EOFError):
         return input("> ").strip() or None
     return None
-
-
-def _fail(message: str) -> NoReturn:
-    _err.print(f"[bold red]troupe:[/] {escape(message)}", soft_wrap=True)
-    raise SystemExit(1)

@@ -1,12 +1,13 @@
 """The `troupe quests` commands."""
 
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+from gameserver.complaint import fail
 from npc.persona import read_personas
 from npc.quests.document import read_quests
 from npc.quests.graph import dot, graph_svg, mermaid
@@ -52,7 +53,7 @@ def draw(
     quests = _read(pack)
     name = quest or (next(iter(quests)) if len(quests) == 1 else "")
     if name not in quests:
-        _fail(f"name one of the quests of {pack}: {', '.join(quests) or 'there are none'}")
+        fail(f"name one of the quests of {pack}: {', '.join(quests) or 'there are none'}")
     typer.echo(_DRAW[form](quests[name]), nl=form == "svg")
 
 
@@ -61,9 +62,4 @@ def _read(folder: Path) -> dict[str, Quest]:
         pack = load_pack(folder)
         return read_quests(pack, {persona.id: persona for persona in read_personas(pack)})
     except PackError as error:
-        _fail(str(error))
-
-
-def _fail(message: str) -> NoReturn:
-    Console(stderr=True, highlight=False).print(f"troupe: {message}", markup=False, soft_wrap=True)
-    raise typer.Exit(1)
+        fail(str(error))

@@ -2,6 +2,8 @@
 
 from collections import Counter, deque
 
+from engine.percentile import percentile
+
 _WINDOW = 512  # latest values that percentiles look at
 
 
@@ -27,7 +29,6 @@ class Tally:
         """All counts by name; of each measure also count, sum, and median and p99 of the latest."""
         percentiles = {}
         for name, values in self._values.items():
-            ordered = sorted(values)
             for percent in (50, 99):
-                percentiles[f"{name}_p{percent}"] = ordered[len(ordered) * percent // 100]
+                percentiles[f"{name}_p{percent}"] = percentile(values, percent)
         return {**self._counts, **percentiles}

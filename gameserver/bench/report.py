@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 from rich.table import Table
 
+from engine.percentile import percentile
 from gameserver.bench.load import Reply
 
 
@@ -69,23 +70,21 @@ def figures(name: str, replies: Sequence[Reply]) -> Figures:
         prompt_tokens=prompt,
         completion_tokens=completion,
         cached_share=sum(reply.cached for reply in good) / max(prompt, 1),
-        ttft_p50_ms=percentile(first, 50),
-        ttft_p90_ms=percentile(first, 90),
-        ttft_p99_ms=percentile(first, 99),
-        quest_ttft_p50_ms=percentile(quests, 50),
-        quest_ttft_p99_ms=percentile(quests, 99),
-        other_ttft_p50_ms=percentile(others, 50),
-        other_ttft_p99_ms=percentile(others, 99),
-        itl_p50_ms=percentile(gaps, 50),
-        itl_p99_ms=percentile(gaps, 99),
+        ttft_p50_ms=_known(first, 50),
+        ttft_p90_ms=_known(first, 90),
+        ttft_p99_ms=_known(first, 99),
+        quest_ttft_p50_ms=_known(quests, 50),
+        quest_ttft_p99_ms=_known(quests, 99),
+        other_ttft_p50_ms=_known(others, 50),
+        other_ttft_p99_ms=_known(others, 99),
+        itl_p50_ms=_known(gaps, 50),
+        itl_p99_ms=_known(gaps, 99),
         errors=dict(Counter(reply.error for reply in replies if reply.error is not None)),
     )
 
 
-def percentile(values: Sequence[float], percent: int) -> float | None:
-    """The smallest value that `percent` of all do not exceed; None of none."""
-    ordered = sorted(values)
-    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)] if ordered else None
+def _known(values: Sequence[float], percent: int) -> float | None:
+    return percentile(values, percent) if values else None
 
 
 def table(passes: Sequence[Figures]) -> Table:
