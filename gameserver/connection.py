@@ -183,7 +183,10 @@ class Connection:
         one more scene the client begins one there."""
         moved = SceneMoved(elsewhere.url, "", 0)
         self._house.tally.count("redirects")
-        self._outbox.tell(encode("scene.moved", moved, st=message.st, re=message.id))
+        known = self._session is not None  # of whom nothing is kept, waits for no store
+        self._outbox.tell(
+            encode("scene.moved", moved, st=message.st, re=message.id), at_once=not known
+        )
         if message.t == "identify":
             self._leave_for_another_node()
 

@@ -69,8 +69,7 @@ class Diary:
     def places(self) -> dict[str, tuple[str, str | None]]:
         """Scene and instance by stream id."""
         found = self.book.take("in/")
-        kind = tuple[str, str | None]
-        return {key: msgspec.msgpack.decode(value, type=kind) for key, value in found.items()}
+        return {key: read_place(value) for key, value in found.items()}
 
     def kept_token(self) -> bytes:
         """See `token`."""
@@ -89,3 +88,8 @@ class Diary:
 def read_person(value: bytes) -> Person:
     """What a session's first page says, see `Diary.begin`."""
     return msgspec.msgpack.decode(value, type=Person)
+
+
+def read_place(value: bytes) -> tuple[str, str | None]:
+    """A scene that a session is in, and the instance of it, see `Diary.enter`."""
+    return msgspec.msgpack.decode(value, type=tuple[str, str | None])

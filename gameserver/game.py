@@ -15,13 +15,16 @@ import structlog
 from websockets.asyncio.server import Server, ServerConnection, serve
 
 from engine.api import Ticket
-from gameserver.access import LOOPBACK, Access, encryption
+from gameserver.access import LOOPBACK
 from gameserver.budgets import Budgets
 from gameserver.connection import Connection, House
+from gameserver.equipment import Equipment
 from gameserver.guards import GuardedConnection, Handshakes
 from gameserver.handshake import SUBPROTOCOLS, Doorman, choose_framing
 from gameserver.inspection import InspectedPrompt, Inspector, inspected
 from gameserver.mqtt.choose import choose_bridge
+from gameserver.nodes.card import card_of
+from gameserver.nodes.placement import Placement
 from gameserver.protocol import FEATURES
 from gameserver.safety import Safety
 from gameserver.sessions import Sessions
@@ -59,11 +62,13 @@ class GameServer:
         *,
         inspect: bool = False,
         store: Store | None = None,
+        equipment: Equipment | None = None,
     ) -> None:
         """
         Args:
             inspect: keep the prompts of the latest turns, players' words included.
             store: where worlds and sessions are kept, opened; None: in memory.
+            equipment: what is made of the settings, if it is made already.
         """
         self.port = 0
         self._settings = settings
@@ -71,8 +76,7 @@ class GameServer:
         self._tally = Tally()
         self.safety = Safety(settings.safety, self._tally, scripted=cast.engine.scripted)
         self.budgets = Budgets(settings.budgets, self._tally)
-        self._access = Access(settings.auth)
-        self._encryption = None if settings.tls is None else encryption(settings.tls)
+        self._equipment = equipment or Equipment.of(settings)
         self._prompts: OrderedDict[str, InspectedPrompt] = OrderedDict()
         self._handshakes = Handshakes(settings.guards.handshakes, settings.guards.handshake_age_s)
         self._doorman = Doorman(settings, self._tally)
@@ -97,8 +101,12 @@ class GameServer:
             shared = cast_type(SharedStore, store)
             self._world.leases = Leases(shared, self._journal, settings.store.lease_s, self._tally)
             self._world.leases.on_late = self._world.freeze
+            self._world.placement = Placement(shared, settings.node, settings.nodes)
+            self._world.leases.on_cards = self._world.placement.update
+            self._world.leases.card = partial(card_of, self._world, settings)
         features = tuple(f for f in FEATURES if f != "resume" or self._sessions.resume_ms)
-        self._bridge = choose_bridge(settings, self._journal, self._tally)
+        broker = self._equipment.broker
+        self._bridge = choose_bridge(broker, settings, self._journal, self._tally)
         if self._bridge is not None:
             self._world.on_open = self._bridge.follow
             self._world.on_gone = self._bridge.unfollow
@@ -111,7 +119,7 @@ class GameServer:
             features,
             self._tally,
             self.safety,
-            self._access,
+            self._equipment.access,
         )
         self._connections: set[Connection] = set()
         self._server: Server | None = None
@@ -128,7 +136,7 @@ class GameServer:
         """Listen. Raises `OSError` if the port cannot be had."""
         settings, guards = self._settings, self._settings.guards
         self._journal.start()
-        if self._access.open and settings.host not in LOOPBACK:
+        if self._equipment.access.open and settings.host not in LOOPBACK:
             _log.warning("no keys are set: whoever reaches the game port may play as anybody")
         if self._world.leases is not None:
             await self._world.leases.start()
@@ -144,7 +152,7 @@ class GameServer:
             settings.host,
             settings.port,
             create_connection=connection,  # type: ignore[arg-type]
-            ssl=self._encryption,
+            ssl=self._equipment.tls,
             process_request=self._doorman.judge,
             subprotocols=SUBPROTOCOLS,
             select_subprotocol=choose_framing,
@@ -199,6 +207,8 @@ class GameServer:
         """Take nobody in any more, end all speech, send everybody away. Idempotent."""
         assert self._server is not None
         self._world.draining = self._doorman.draining = True
+        if self._world.leases is not None:
+            await self._world.leases.announce()
         self._server.close(close_connections=False)
         self._handshakes.turn_all_away()
         await self._until_silent(self._settings.flow.drain_s)

@@ -18,7 +18,7 @@ import structlog
 
 from gameserver.admission import Admission, Offences, TokenBucket
 from gameserver.commands import Resume
-from gameserver.diary import Diary, read_person
+from gameserver.diary import Diary, read_person, read_place
 from gameserver.outbox import Outbox
 from gameserver.protocol import Close, Code, Refusal, new_id, now_ms
 from gameserver.session import Session
@@ -149,7 +149,14 @@ class Sessions:
         others = await self._world.holders(places)
         if others and all(others):
             return others[0]
+        if others and not any(others) and (placed := await self._place(bucket, places[0])):
+            return placed
         return await self.adopt(resume.session)
+
+    async def _place(self, bucket: str, stream: str) -> Elsewhere | None:
+        """The other node where a session should go on that has a seat in a scene of nobody."""
+        value = await self._journal.store.peek(bucket, f"in/{stream}")
+        return None if value is None else await self._world.place(read_place(value)[0], stream)
 
     async def adopt_all(self, names: Iterable[str]) -> Mapping[str, Session]:
         """Sessions by id, those of them that are not over."""

@@ -8,6 +8,7 @@ import msgspec
 import yaml
 
 from engine.config import EngineConfig
+from gameserver.nodes.settings import NodesSettings
 from npc.safety.settings import SafetySettings
 from npc.settings import MemorySettings, ReplySettings
 
@@ -363,6 +364,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     guards: Guards = Guards()
     flow: Flow = Flow()
     store: StoreSettings = StoreSettings()
+    nodes: NodesSettings = NodesSettings()
     budgets: BudgetSettings = BudgetSettings()
     api: ApiSettings = ApiSettings()
     engine: EngineConfig = EngineConfig()

@@ -9,6 +9,8 @@ from engine.api import Ticket
 from gameserver.budgets import Budgets
 from gameserver.ledger import Ledger
 from gameserver.messages import SceneTitle
+from gameserver.nodes.card import persona_set
+from gameserver.nodes.placement import Placement
 from gameserver.protocol import Code, Refusal, encoded_size
 from gameserver.safety import Safety
 from gameserver.scene_actor import SceneActor
@@ -56,8 +58,9 @@ class World:
         #: Told of each scene that runs here from now on, and of each that does not any more.
         self.on_open: Callable[[SceneActor], None] = lambda actor: None
         self.on_gone: Callable[[SceneActor], None] = lambda actor: None
-        #: What this node holds in a store that others use, too.
+        #: What this node holds in a store that others use, too, and where scenes begin.
         self.leases: Leases | None = None
+        self.placement: Placement | None = None
         self._kept_at = time.monotonic()
         self._opening: dict[str, asyncio.Task[Elsewhere | None]] = {}
         self.draining = False
@@ -105,21 +108,35 @@ class World:
         self._check(scene, instance)
         raise Refusal(Code.BUSY, f"{stream_id} cannot be opened just now", retry_ms=1000)
 
-    async def open(self, scene: str, instance: str | None) -> Elsewhere | None:
+    async def open(
+        self, scene: str, instance: str | None, *, here: bool = False
+    ) -> Elsewhere | None:
         """Start a scene, or go on with one that an earlier process has left, if it does not run and
         may: `enter` then finds it, or says what is wrong. Who wants it meanwhile waits, too.
 
+        Args:
+            here: if no node has it, this one takes it, whatever the placement says.
+
         Returns:
-            The node that has it, if that is another one.
+            The node that has it, or is to have it, if that is another one.
         """
         stream_id = stream_of(scene, instance)
-        if stream_id in self.actors or not self._may_open(scene, instance):
+        if stream_id in self.actors or self.draining or not self._may_open(scene, instance):
             return None
         if stream_id not in self._opening:
-            task = asyncio.get_running_loop().create_task(self._open(scene, stream_id))
+            task = asyncio.get_running_loop().create_task(self._open(scene, stream_id, here))
             self._opening[stream_id] = task
             task.add_done_callback(lambda _: self._opening.pop(stream_id, None))
         return await asyncio.shield(self._opening[stream_id])
+
+    async def place(self, scene: str, stream_id: str) -> Elsewhere | None:
+        """The other node that has a scene, or is to have it; None if this one may claim it. Raises
+        `StoreDown`.
+        """
+        pack = self._cast.scenes.get(scene)
+        if self.placement is None or pack is None or stream_id in self.actors:
+            return None
+        return await self.placement.elsewhere(f"scene.{stream_id}", persona_set(pack.npcs))
 
     async def holders(self, streams: Iterable[str]) -> list[Elsewhere | None]:
         """Which other nodes have these scenes. Raises `StoreDown`."""
@@ -130,13 +147,16 @@ class World:
     async def open_all(self, session: "Session") -> None:
         """Open the scenes that an earlier process knew a session to be in."""
         for stream_id, place in session.diary.places().items():
-            await self.open(*place)
+            await self.open(*place, here=True)
             actor = self.actors.get(stream_id)
             if actor is None or not actor.has(session):
                 session.diary.leave(stream_id)
 
-    async def _open(self, scene: str, stream_id: str) -> Elsewhere | None:
+    async def _open(self, scene: str, stream_id: str, here: bool) -> Elsewhere | None:
         try:
+            placed = None if here else await self.place(scene, stream_id)
+            if placed is not None:
+                return placed
             held = await self.journal.store.claim(f"scene.{stream_id}", lease=True)
             if isinstance(held, Elsewhere):
                 return held
@@ -221,6 +241,7 @@ class World:
         for actor in self.actors.values():
             actor.ensemble.forget_gone()
             actor.plot.pass_time()
+            actor.state.pass_time()
             if actor.members:
                 actor.ensemble.look()
         idle_s = self._settings.flow.scene_idle_s

@@ -4,7 +4,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gameserver.http.listener import authority
+from gameserver.nodes.card import own_url
 from gameserver.stores.memory import MemoryStore
 from gameserver.stores.sqlite import SqliteStore
 from gameserver.stores.store import Store, StoreError
@@ -34,16 +34,9 @@ def redis_store(settings: "Settings") -> "RedisStore":
     except ImportError as error:
         raise StoreError("--redis needs a library: pip install 'troupe-npc[redis]'") from error
     assert settings.redis is not None
-    store = settings.store
-    url = settings.url or _own_address(settings)
+    store, url = settings.store, own_url(settings)
     life = secrets.token_hex(8)
     try:
         return RedisStore(settings.redis, settings.node, life, url, store.prefix, store.lease_s)
     except ValueError as error:
         raise StoreError(f"--redis: {error}") from error
-
-
-def _own_address(settings: "Settings") -> str:
-    """Where players on this machine connect; "" if settings do not tell."""
-    known = settings.port and settings.host in ("127.0.0.1", "localhost", "::1")
-    return f"ws://{authority(settings.host, settings.port)}" if known else ""

@@ -8,7 +8,7 @@ the moment before the last renewal that succeeded was asked for, and is shorter 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -35,6 +35,10 @@ class Leases:
 
     def __init__(self, store: SharedStore, journal: Journal, lease_s: float, tally: Tally) -> None:
         self.held: dict[str, int] = {}
+        #: What the others are told of this node.
+        self.card: Callable[[], bytes] = lambda: b""
+        #: Told what all nodes that live say of themselves.
+        self.on_cards: Callable[[Mapping[str, bytes]], None] = lambda cards: None
         #: Told when this node must be silent: what is being said is to end.
         self.on_late: Callable[[], None] = lambda: None
         self._store = store
@@ -51,6 +55,12 @@ class Leases:
         except StoreDown as error:
             raise StoreError(str(error)) from error
         self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def announce(self) -> None:
+        """Renew now, because this node has something to say of itself."""
+        if self._task is not None:
+            with contextlib.suppress(StoreDown):
+                await self._renew()
 
     async def stop(self) -> None:
         """Let everything go, so that others may have it at once. Idempotent."""
@@ -83,12 +93,13 @@ class Leases:
     async def _renew(self) -> None:
         asked = time.monotonic()
         held = dict(self.held)
-        lost = await self._store.renew(held)
-        for bucket in lost:
+        renewal = await self._store.renew(held, self.card())
+        for bucket in renewal.lost:
             if self.held.get(bucket) == held[bucket]:  # or it was claimed anew meanwhile
                 del self.held[bucket]
-        if lost:
-            self._journal.give_up({bucket: held[bucket] for bucket in lost})
+        if renewal.lost:
+            self._journal.give_up({bucket: held[bucket] for bucket in renewal.lost})
+        self.on_cards(renewal.cards)
         deadline = asked + self._lease_s * (1 - _MARGIN)
         self._alarm.cancel()
         loop = asyncio.get_running_loop()

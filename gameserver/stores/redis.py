@@ -27,6 +27,7 @@ from gameserver.stores.store import (
     Holding,
     Keep,
     Put,
+    Renewal,
     StoreDown,
     StoreError,
     Trim,
@@ -46,7 +47,8 @@ class RedisStore:
     """See `gameserver.stores.store.SharedStore`.
 
     Keys, each behind `prefix:`: `e:BUCKET` epoch, `v:BUCKET` values, `l:BUCKET` log, `o:BUCKET`
-    lease, `n:NODE` a node that lives, `b:NODE` the last commit of a process.
+    lease, `n:NODE` card of a node that lives, `nodes` their names, `b:NODE` the last commit of a
+    process.
     """
 
     survives = True
@@ -80,6 +82,7 @@ class RedisStore:
             self._redis.register_script(_script(name))
             for name in ("claim", "commit", "renew", "release")
         )
+        self._reserve = self._redis.register_script(_script("reserve"))
 
     async def open(self) -> None:
         """See `Store`. Raises `StoreError` if Redis cannot be reached, is too old, or holds the
@@ -181,21 +184,34 @@ class RedisStore:
         found: list[bytes] = await self._ask(lambda: self._scan(prefix))
         return [name.decode().removeprefix(self._key("v", "")) for name in found]
 
-    async def renew(self, held: Mapping[str, int]) -> frozenset[str]:
+    async def renew(self, held: Mapping[str, int], card: bytes = b"") -> Renewal:
         """See `SharedStore`."""
-        lost = await self._ask(
+        lost, cards = await self._ask(
             lambda: self._renew(
-                keys=[f"{self._prefix}:n:{self._node}"],
+                keys=[self._key("n", self._node), f"{self._prefix}:nodes"],
                 args=[
                     self._prefix,
                     self._node,
                     self._public_url,
                     self._lease_ms,
                     msgspec.msgpack.encode(list(held.items())),
+                    card,
                 ],
             )
         )
-        return frozenset(name.decode() for name in lost)
+        known = zip(cards[::2], cards[1::2], strict=True)
+        return Renewal(
+            frozenset(name.decode() for name in lost), {node.decode(): c for node, c in known}
+        )
+
+    async def reserve(self, bucket: str, node: str, url: str) -> Elsewhere | None:
+        """See `SharedStore`."""
+        found = await self._ask(
+            lambda: self._reserve(
+                keys=[self._key("o", bucket), self._key("n", node)], args=[node, url]
+            )
+        )
+        return None if found is None else Elsewhere(*(part.decode() for part in found))
 
     async def holder(self, bucket: str) -> Elsewhere | None:
         """See `SharedStore`."""
@@ -209,7 +225,7 @@ class RedisStore:
         """See `SharedStore`."""
         await self._ask(
             lambda: self._release(
-                keys=[f"{self._prefix}:n:{self._node}"],
+                keys=[self._key("n", self._node)],
                 args=[self._prefix, msgspec.msgpack.encode(list(held.items()))],
             )
         )

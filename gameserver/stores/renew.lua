@@ -1,7 +1,10 @@
 #!lua
--- Hold on to leases, and say that this node lives.  Returns the buckets that are somebody else's.
--- KEYS: of this node.  ARGV: prefix, node, its url, lease in ms, {bucket, epoch} as msgpack.
-redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])
+-- Hold on to leases, and say that this node lives.
+-- KEYS: this node's card, names of all nodes.
+-- ARGV: prefix, node, its url, lease in ms, {bucket, epoch} as msgpack, the card.
+-- Returns the buckets that are somebody else's, and name and card of every node that lives.
+redis.call('SET', KEYS[1], ARGV[6], 'PX', ARGV[4])
+redis.call('SADD', KEYS[2], ARGV[2])
 local lost = {}
 for _, held in ipairs(cmsgpack.unpack(ARGV[5])) do
   local bucket, epoch = held[1], held[2]
@@ -13,4 +16,14 @@ for _, held in ipairs(cmsgpack.unpack(ARGV[5])) do
     redis.call('PEXPIRE', lease, ARGV[4])
   end
 end
-return lost
+local cards = {}
+for _, node in ipairs(redis.call('SMEMBERS', KEYS[2])) do
+  local card = redis.call('GET', ARGV[1] .. ':n:' .. node)
+  if card then
+    cards[#cards + 1] = node
+    cards[#cards + 1] = card
+  else
+    redis.call('SREM', KEYS[2], node)
+  end
+end
+return {lost, cards}

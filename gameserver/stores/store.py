@@ -146,21 +146,39 @@ class Store(Protocol):
         """All buckets with something in them whose names begin so, whoever owns them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What a renewal of leases brought.
+
+    Attributes:
+        lost: buckets that somebody else owns by now.
+        cards: of all nodes that live, by name.
+    """
+
+    lost: frozenset[str]
+    cards: Mapping[str, bytes]
+
+
 class SharedStore(Store, Protocol):
     """A store that several nodes use. Leases end by themselves if they are not renewed."""
 
-    async def renew(self, held: Mapping[str, int]) -> frozenset[str]:
-        """Hold on to leases, and say that this node lives.
+    async def renew(self, held: Mapping[str, int], card: bytes = b"") -> Renewal:
+        """Hold on to leases, and say that this node lives, for as long as a lease.
 
         Args:
             held: epochs by bucket.
+            card: what the others are told of this node.
+        """
+
+    async def reserve(self, bucket: str, node: str, url: str) -> Elsewhere | None:
+        """Keep a bucket that nobody holds for a node, until that claims it or is not heard of.
 
         Returns:
-            Buckets that somebody else owns by now.
+            Who has it now, this node too, or None if `node` does not live: then nobody has it.
         """
 
     async def holder(self, bucket: str) -> Elsewhere | None:
         """The other node that holds a lease on a bucket, if one does."""
 
     async def release(self, held: Mapping[str, int]) -> None:
-        """Let go of leases, those that are still ours."""
+        """Let go of leases, those that are still ours; this node is not heard of any more."""

@@ -2,96 +2,31 @@
 node is sent on; a node that ends, sleeps or is cut off is replaced, and says nothing more."""
 
 import asyncio
-import contextlib
 import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.gameserver.cluster import LEASE_S, REPLY, Cluster, running_cluster
 from tests.gameserver.crowd import Talker, agree
 from tests.gameserver.player import Player
-from tests.gameserver.process import Process
-from tests.gameserver.proxy import Proxy
-from tests.gameserver.stage import SCENE, write_pack
+from tests.gameserver.stage import SCENE
 from tests.gameserver.stores.redis_server import PROGRAM, RedisServer
-from tests.gameserver.test_crashes import FREE, settle
+from tests.gameserver.test_crashes import settle
 
 pytestmark = [
     pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed"),
     pytest.mark.timeout(300),
 ]
-REPLY = "The bridge is gone. Nobody leaves tonight, and nobody comes."
-LEASE_S = 1.5
-
-
-class Cluster:
-    """A Redis, and nodes that share it.
-
-    Attributes:
-        nodes: by name.
-    """
-
-    def __init__(self, folder: Path, redis: RedisServer, line: Proxy, step_ms: float = 2.0) -> None:
-        """`line` is how the first node reaches Redis."""
-        pack = write_pack(folder / "pack")
-        self.redis = redis
-        self.line = line
-        self.nodes: dict[str, Process] = {}
-        for name in ("one", "two", "three"):
-            process = Process(
-                folder,
-                [REPLY],
-                step_ms,
-                node=name,
-                url=f"ws://{name}.example",
-                scenes=[str(pack)],
-                redis=f"redis://127.0.0.1:{line.port if name == 'one' else redis.port}/0",
-                store={"lease_s": LEASE_S, "checkpoint_ms": 20},
-                **FREE,
-            )
-            self.nodes[name] = process
-
-    def owner(self) -> str:
-        """The node that has the scene, as Redis knows it."""
-        return (
-            self.redis.command("HGET", f"troupe:o:scene.{SCENE}", "node").split(b"\r\n")[1].decode()
-        )
-
-    async def start(self) -> None:
-        for node in self.nodes.values():
-            node.spawn()
-        await asyncio.gather(*(node.ready() for node in self.nodes.values()))
-
-    async def player(self, node: str, name: str, *, join: bool = True) -> Player:
-        player = await Player.dial(self.nodes[node], name)  # type: ignore[arg-type]
-        await player.identify()
-        if join:
-            player.stream = (await player.ask("scene.join", {"scene": SCENE})).get("st")
-        return player
-
-
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
-    yield server
-    server.kill()
 
 
 @pytest.fixture
 async def cluster(tmp_path: Path, redis: RedisServer) -> AsyncIterator[Cluster]:
-    redis.command("FLUSHALL")
-    line = await Proxy(redis.port).start()
-    made = Cluster(tmp_path, redis, line)
-    await made.start()
-    yield made
-    for node in made.nodes.values():
-        with contextlib.suppress(Exception):
-            node.signal(signal.SIGCONT)
-        node.kill()
-    await line.stop()
+    """Three nodes; a scene is the node's that its first player came to."""
+    async with running_cluster(tmp_path, redis, nodes={"placement": "arrival"}) as made:
+        yield made
 
 
 async def test_who_comes_to_the_wrong_node_is_sent_on(cluster: Cluster) -> None:

@@ -36,13 +36,13 @@ async def test_a_lease_keeps_others_out_until_it_ends(
     assert await two.claim("inn", lease=True) == Elsewhere("one", "ws://one")
     for _ in range(4):
         await asyncio.sleep(0.1)
-        assert await one.renew({"inn": held.epoch}) == frozenset()
+        assert not (await one.renew({"inn": held.epoch})).lost
     assert await two.claim("inn", lease=True) == Elsewhere("one", "ws://one")
     await asyncio.sleep(0.35)
     taken = await two.claim("inn", lease=True)
     assert isinstance(taken, Holding)
     assert taken.epoch > held.epoch
-    assert await one.renew({"inn": held.epoch}) == {"inn"}
+    assert (await one.renew({"inn": held.epoch})).lost == {"inn"}
     assert await one.commit([Unit(1, {"inn": held.epoch}, [("inn", Put("k", b"v"))])]) == {"inn"}
     await one.close()
     await two.close()
@@ -72,6 +72,35 @@ async def test_of_many_who_claim_at_once_one_wins(
         winners = [claim for claim in claims if isinstance(claim, Holding)]
         assert len(winners) == 1
         assert len({claim.node for claim in claims if isinstance(claim, Elsewhere)}) == 1
+    for node in nodes:
+        await node.close()
+
+
+async def test_a_scene_that_nobody_has_is_kept_for_a_node_that_lives(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """Whoever asks is told the same; and nothing is kept longer than the node is heard of."""
+    nodes = [redis_store(redis_server, tmp_path.name, f"n{i}", lease_s=0.4) for i in range(3)]
+    one, two, three = nodes
+    assert await one.reserve("inn", "n1", "ws://n1") is None, "nobody has heard of it"
+    await two.renew({}, b"two")
+    cards = (await three.renew({}, b"three")).cards
+    assert cards == {"n1": b"two", "n2": b"three"}
+    answers = await asyncio.gather(
+        *(node.reserve("inn", name, f"ws://{name}") for node in nodes for name in ("n1", "n2"))
+    )
+    kept = answers[0]
+    assert kept is not None
+    assert answers == [kept] * 6, "the first who asked has decided"
+    for node in nodes:
+        mine = kept.node == f"n{nodes.index(node)}"
+        assert isinstance(await node.claim("inn", lease=True), Holding if mine else Elsewhere)
+    # One that is not heard of any more keeps nothing: neither claimed, nor kept for it.
+    assert await one.reserve("mill", "n1", "ws://n1") == Elsewhere("n1", "ws://n1")
+    await asyncio.sleep(0.45)
+    for bucket in ("inn", "mill"):
+        assert await one.holder(bucket) is None
+    assert (await one.renew({}, b"one")).cards == {"n0": b"one"}
     for node in nodes:
         await node.close()
 

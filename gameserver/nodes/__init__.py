@@ -1,0 +1,1 @@
+"""Several nodes: which of them runs a scene, and how players get there."""
