@@ -22,7 +22,8 @@ from engine.measures import Series
 from engine.profile import Profile
 from engine.scripted import ScriptedModel
 from engine.weights.load import LoadedModel, load_vocabulary
-from gameserver.access import LOOPBACK, Access, encryption
+from gameserver.access import LOOPBACK
+from gameserver.equipment import Equipment
 from gameserver.folders import MEMORY_FILE
 from gameserver.game import GameServer
 from gameserver.http.console import Console, Prompt
@@ -32,7 +33,6 @@ from gameserver.http.patience import open_many_files
 from gameserver.inspection import Inspector
 from gameserver.keys import Keys
 from gameserver.loop_lag import LoopLag
-from gameserver.mqtt.choose import choose_broker
 from gameserver.packs import find_packs
 from gameserver.protocol import PATH
 from gameserver.readiness import Readiness, Step
@@ -144,11 +144,7 @@ class Application:
         await self._console.start()
         # The game port opens last. Whether it can be had is better known before a long download.
         bind(settings.host, settings.port, "--port").close()
-        Access(settings.auth)  # mistakes in its keys, too, are better known early
-        if settings.tls is not None:
-            encryption(settings.tls)
-        if settings.mqtt is not None:
-            choose_broker(settings)
+        equipment = Equipment.of(settings)  # so are mistakes in its keys
         if settings.safety.filter_file is not None:  # so are mistakes in the rules
             load_rules(Path(settings.safety.filter_file))
         self._store = choose_store(settings)
@@ -167,7 +163,11 @@ class Application:
         self.cast = Cast(self.engine, settings.replies, settings.warm_npcs, sources)
         await self.cast.open_all(self._packs, self.readiness.advance)
         self.game = GameServer(
-            self.cast, self._for_the_game(), inspect=self._inspect, store=self._store
+            self.cast,
+            self._for_the_game(),
+            inspect=self._inspect,
+            store=self._store,
+            equipment=equipment,
         )
         if self.memories is not None:
             self.memories.start(self.engine, settings.replies.priorities.ambient)

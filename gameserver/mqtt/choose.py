@@ -11,7 +11,7 @@ from gameserver.tally import Tally
 
 if TYPE_CHECKING:
     from gameserver.mqtt.bridge import Bridge
-    from gameserver.mqtt.broker import Mqtt5
+    from gameserver.mqtt.broker import Broker, Mqtt5
 
 #: What a node's status topic says.
 ONLINE, OFFLINE = b'{"online":true}', b'{"online":false}'
@@ -37,11 +37,12 @@ def choose_broker(settings: Settings, client_id: str | None = None) -> "Mqtt5":
     return Mqtt5(BrokerAddress.of(mqtt.url), Login.load(mqtt), name, will, mqtt)
 
 
-def choose_bridge(settings: Settings, journal: Journal, tally: Tally) -> "Bridge | None":
-    """The bridge, not started yet; None if the settings want none. Errors as above."""
-    if settings.mqtt is None:
+def choose_bridge(
+    broker: "Broker | None", settings: Settings, journal: Journal, tally: Tally
+) -> "Bridge | None":
+    """The bridge to a broker, not started yet; None if the settings want none."""
+    if settings.mqtt is None or broker is None:
         return None
-    broker = choose_broker(settings)
     from gameserver.mqtt.bridge import Bridge
 
     return Bridge(broker, Topics(settings.mqtt.root), settings, journal, tally)

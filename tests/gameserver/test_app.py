@@ -16,7 +16,9 @@ from websockets.typing import Origin, Subprotocol
 from engine.weights.load import Vocabulary
 from gameserver.app import Application
 from gameserver.folders import MEMORY_FILE
+from gameserver.keys import key_line, new_key
 from gameserver.protocol import PATH, SUBPROTOCOL
+from gameserver.settings import AuthSettings
 from gameserver.stores.sqlite import FILE as WORLDS_FILE
 from gameserver.visitor import Visitor
 from npc.memory.opening import MemoryFileError
@@ -81,6 +83,27 @@ async def test_the_console_is_up_before_the_work_begins(tmp_path: Path) -> None:
         await node.start()
     await node.stop()
     assert ports[0] > 0
+
+
+async def test_keys_that_were_checked_at_the_start_are_those_that_serve(tmp_path: Path) -> None:
+    """Whatever becomes of their file while a model is fetched for an hour."""
+    key, file = new_key(), tmp_path / "keys"
+    file.write_text(key_line("studio", key))
+    node = node_on_script(tmp_path, [REPLY])
+    node.settings = msgspec.structs.replace(node.settings, auth=AuthSettings(keys_file=str(file)))
+
+    def load(*_: object, **__: object) -> Vocabulary:
+        file.unlink()
+        return VOCABULARY
+
+    with mock.patch("gameserver.app.load_vocabulary", load):
+        await node.start()
+    try:
+        assert node.game is not None
+        player = await Player.dial(node.game)
+        assert (await player.identify(auth={"kind": "key", "token": key}))["t"] == "welcome"
+    finally:
+        await node.stop()
 
 
 async def test_a_broken_pack_stops_the_start_and_leaves_nothing_open(tmp_path: Path) -> None:

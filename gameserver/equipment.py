@@ -1,0 +1,41 @@
+"""What settings only name and a server needs from the start: made once, before anything that takes
+long, so that a mistake in it is told at once and what was checked is what serves."""
+
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gameserver.access import Access, encryption
+from gameserver.mqtt.choose import choose_broker
+from gameserver.settings import Settings
+
+if TYPE_CHECKING:
+    from gameserver.mqtt.broker import Broker
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """See above.
+
+    Attributes:
+        access: who may play.
+        tls: how the game port is encrypted; None if it is not.
+        broker: of world events; None if there is none.
+    """
+
+    access: Access
+    tls: ssl.SSLContext | None
+    broker: "Broker | None"
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Equipment":
+        """Read keys, certificates and logins.
+
+        Raises:
+            SettingsError: one of them is missing, or cannot be used.
+        """
+        return cls(
+            Access(settings.auth),
+            None if settings.tls is None else encryption(settings.tls),
+            None if settings.mqtt is None else choose_broker(settings),
+        )
