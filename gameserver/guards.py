@@ -83,6 +83,7 @@ class GuardedConnection(ServerConnection):
     Attributes:
         on_writable: called when text may be written again after `writable` was False.
         on_flood: called once when too many control frames came.
+        failure: the code that the library closed with because of what the client sent.
     """
 
     def __init__(
@@ -108,11 +109,13 @@ class GuardedConnection(ServerConnection):
         limits = settings.limits
         self._control = TokenBucket(limits.control_frames_per_s, limits.control_frames_burst)
         self._stall: asyncio.TimerHandle | None = None
+        self._unsent = 0  # bytes in the write buffer when we last looked for a stall
         self._made = False  # whether the library knows of this connection
         self._turned_away = False
         self._heard = time.monotonic()
         self._pinged: float | None = None
         self._next_ping = self._heard + self._guards.ping_interval_s
+        self.failure: int | None = None
         self.on_writable: Callable[[], None] = _nothing
         self.on_flood: Callable[[], None] = _nothing
 
@@ -226,9 +229,9 @@ class GuardedConnection(ServerConnection):
             super().eof_received()
 
     def pause_writing(self) -> None:
-        """The write buffer is full: from now on the client has `stall_s` to read."""
+        """The write buffer is full: from now on some of it must leave within every `stall_s`."""
         super().pause_writing()
-        self._stall = self.loop.call_later(self._guards.stall_s, self._stalled)
+        self._watch_for_stall()
 
     def resume_writing(self) -> None:
         """The client has read: go on."""
@@ -245,6 +248,7 @@ class GuardedConnection(ServerConnection):
 
     def _tell_and_fail(self, code: CloseCode | int, reason: str = "") -> None:
         """The library closes at once; a message that was too large is named before."""
+        self.failure = int(code)
         if code == CloseCode.MESSAGE_TOO_BIG and self.protocol.state is OPEN:
             error = Refusal(Code.TOO_LARGE, reason, limit=self._frame_limit, close=Close.TOO_LARGE)
             self._send_message(error.encode())
@@ -265,7 +269,15 @@ class GuardedConnection(ServerConnection):
             self._stall.cancel()
             self._stall = None
 
-    def _stalled(self) -> None:
+    def _watch_for_stall(self) -> None:
+        self._unsent = self.transport.get_write_buffer_size()
+        self._stall = self.loop.call_later(self._guards.stall_s, self._look_for_stall)
+
+    def _look_for_stall(self) -> None:
+        """Who reads slowly is alive: its buffer is bounded, and what it misses comes merged."""
+        if self.transport.get_write_buffer_size() < self._unsent:
+            self._watch_for_stall()
+            return
         self._tally.count("stalled")
         self.abort(Close.STALLED)
 
