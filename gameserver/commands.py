@@ -25,10 +25,12 @@ class Proto(msgspec.Struct, frozen=True):
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """The last event of a stream that a client has handled."""
+    """The last event of a stream that a client has handled, and the last `state.delta`."""
 
     st: str
     s: Index
+    rev: Index | None = None
+    ep: Index | None = None
 
 
 class TurnCursor(msgspec.Struct, frozen=True):
@@ -159,6 +161,20 @@ class ContextSet(msgspec.Struct, frozen=True):
     npc: str | None = None
 
 
+class StateWrite(msgspec.Struct, frozen=True):
+    """A new value of a key of an entity; null: none."""
+
+    e: Id
+    k: Id
+    v: Any
+
+
+class StateSet(msgspec.Struct, frozen=True):
+    """`state.set`."""
+
+    items: list[StateWrite]
+
+
 class HistoryGet(msgspec.Struct, frozen=True):
     """`history.get`: of one NPC, or of a whole scene."""
 
@@ -194,6 +210,7 @@ Command = (
     | ActionResult
     | RaiseEvent
     | ContextSet
+    | StateSet
     | HistoryGet
     | FlowSet
     | Bye
@@ -212,13 +229,17 @@ _TYPES: dict[str, type[Command]] = {
     "action.result": ActionResult,
     "world.event": RaiseEvent,
     "context.set": ContextSet,
+    "state.set": StateSet,
     "history.get": HistoryGet,
     "flow.set": FlowSet,
     "bye": Bye,
 }
 
-#: Types that change nothing, or that answer themselves; all others need an `id`.
-_NEED_NO_ID = frozenset({"identify", "auth.refresh", "heartbeat", "history.get", "bye"})
+#: Types that change nothing, that answer themselves, or that may as well come twice; all others
+#: need an `id`.
+_NEED_NO_ID = frozenset(
+    {"identify", "auth.refresh", "heartbeat", "history.get", "state.set", "bye"}
+)
 
 
 def read(message: Message) -> Command:

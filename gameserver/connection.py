@@ -276,11 +276,12 @@ class Connection:
             )
         self._session = session
         session.grant = self._pass
+        caps = self._outbox.caps = frozenset(wish.caps or ()).intersection(self._house.features)
         welcome = Welcome(
             session=session.id,
             resume_token=sessions.new_token(session),
             resume_ms=sessions.resume_ms,
-            caps=sorted(set(wish.caps or ()) & set(self._house.features)),
+            caps=sorted(caps),
             limits=self._house.limits,
             player=wish.player,
             scenes=[s for s in self._house.world.titles() if self._pass.may_enter(s.id)],

@@ -153,6 +153,12 @@ class Ledger:
         """A turn has ended so long ago that nobody asks for it."""
         self.book.drop(f"spoken/{turn_id}")
 
+    # How things are
+
+    def state(self) -> Shelf:
+        """Where the world state is kept, by entity and key."""
+        return self.book.shelf("state/")
+
     # What an NPC has in mind
 
     def remembered(self) -> set[str]:
@@ -212,6 +218,8 @@ class Ledger:
                 self.let_go(name)
         if npc is None:
             Overheard(replies.transcript_lines, self.overheard()).forget(player)
+            for name in self.book.names(f"state/{player}/"):
+                self.book.drop(f"state/{player}/{name}")
         if self.book.log:
             self.book.trim(self.book.log[-1][0] - 1)
 

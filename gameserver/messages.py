@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from gameserver.state.registers import Item
+
 Activity = Literal["idle", "listening", "thinking", "speaking", "busy"]
 Status = Literal["completed", "interrupted", "cancelled", "failed", "truncated", "abandoned"]
 Role = Literal["player", "observer"]
@@ -317,6 +319,16 @@ class WorldEvent(msgspec.Struct, frozen=True):
     data: Any
     src: str
     state: bool
+
+
+class StateDelta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`state.delta`: what has changed of a scene's state, up to change `rev`. With `full`, what was
+    known before counts no more.
+    """
+
+    rev: int
+    items: list[Item]
+    full: bool = False
 
 
 class HistoryItem(msgspec.Struct, frozen=True, omit_defaults=True):

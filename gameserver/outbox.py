@@ -9,6 +9,7 @@ from gameserver.admission import Offences
 from gameserver.messages import Ack, Gap
 from gameserver.protocol import Close, Encoded, encode
 from gameserver.settings import Settings
+from gameserver.state.watch import Watch
 from gameserver.stores.journal import Gate
 from gameserver.streams import Latest, Stream
 from gameserver.tally import Tally
@@ -40,9 +41,10 @@ class Feed:
         snapshot: makes the message that stands in for events which are gone.
         live: the turns being spoken.
         outdated: whether events alone do not show what has changed.
+        watch: a cursor in its state, too.
     """
 
-    __slots__ = ("interest", "live", "outdated", "s", "snapshot", "stream")
+    __slots__ = ("interest", "live", "outdated", "s", "snapshot", "stream", "watch")
 
     def __init__(
         self,
@@ -51,7 +53,9 @@ class Feed:
         snapshot: Callable[[Gap | None], Encoded],
         live: Callable[[], Iterable[Turn]],
         interest: frozenset[str] | None,
+        watch: Watch | None,
     ) -> None:
+        self.watch = watch
         self.stream = stream
         self.s = s
         self.snapshot = snapshot
@@ -95,6 +99,7 @@ class Outbox:
 
     Attributes:
         delta_s: shortest time between deltas of a turn that the client asked for.
+        caps: parts of the protocol that the client knows.
     """
 
     def __init__(
@@ -103,6 +108,7 @@ class Outbox:
         """Without a wire it keeps the place of a client that has lost its connection; without a
         gate, everything may be sent at once."""
         self.delta_s = 0.0
+        self.caps = frozenset[str]()
         self._wire = wire
         self._tally = tally
         self._gate = gate or Gate()
@@ -151,9 +157,10 @@ class Outbox:
         snapshot: Callable[[Gap | None], Encoded],
         live: Callable[[], Iterable[Turn]],
         interest: frozenset[str] | None = None,
+        watch: Watch | None = None,
     ) -> None:
-        """Read a stream from its present end on."""
-        self._feeds[stream] = Feed(stream, stream.last, snapshot, live, interest)
+        """Read a stream from its present end on, and a state from its beginning."""
+        self._feeds[stream] = Feed(stream, stream.last, snapshot, live, interest, watch)
         stream.listeners.add(self)
 
     def unfollow(self, stream: Stream) -> None:
@@ -177,19 +184,27 @@ class Outbox:
             stream.listeners.discard(self)
             stream.listeners.add(heir)
 
-    def recover(self, cursors: Mapping[str, int], chunks: Mapping[str, int]) -> None:
+    def recover(
+        self,
+        cursors: Mapping[str, int],
+        chunks: Mapping[str, int],
+        states: Mapping[str, tuple[int | None, int | None]],
+    ) -> None:
         """Send what a client has missed, before all that it is told from now on.
 
         Args:
             cursors: the last event it has, by stream id. Without one, and beyond the window, it is
                 shown how things stand.
             chunks: the first chunk it lacks, by turn id.
+            states: the change of state it has got to, and its epoch, by stream id.
         """
         self._owed.extend((unit, (message,)) for unit, message in self._control)
         self._control.clear()
         now = self._gate.written
         for feed in self._feeds.values():
             missed = self._missed(feed, cursors.get(feed.stream.id), chunks)
+            if feed.watch is not None:
+                feed.watch.resume(*states.get(feed.stream.id, (None, None)))
             self._owed.extend((now, messages) for messages in missed)
         self.wake()
 
@@ -303,6 +318,10 @@ class Outbox:
             latest = next(iter(self._dirty))
             del self._dirty[latest]
             yield (latest.message(),)
+        for feed in list(self._feeds.values()) if "world.state" in self.caps else ():
+            if feed.watch is not None and feed.wants("state.delta"):
+                for message in feed.watch.messages(self._is_kept):
+                    yield (message,)
 
     def _events(self, feed: Feed) -> Iterator[Sequence[Encoded]]:
         events = feed.stream.after(feed.s)

@@ -32,6 +32,7 @@ FEATURES = (
     "quests",
     "resume",
     "whisper",
+    "world.state",
     "world_event",
 )
 
@@ -81,6 +82,7 @@ class Code(StrEnum):
     NO_NPC = "no_npc"
     BUSY = "busy"
     NO_TURN = "no_turn"
+    TOO_FAR = "too_far"
     OVER_BUDGET = "over_budget"
     HALTED = "halted"
     DUPLICATE_ID = "duplicate_id"

@@ -44,6 +44,7 @@ from gameserver.remains import Remains
 from gameserver.safety import Safety
 from gameserver.scene_view import view_scene
 from gameserver.settings import Settings
+from gameserver.state.scene_state import SceneState
 from gameserver.stores.journal import Book
 from gameserver.streams import Latest, Stream
 from gameserver.tally import Tally
@@ -70,6 +71,7 @@ class SceneActor:
         happenings: what happens in its world.
         plot: its quests, and what its NPCs do.
         ledger: what it writes down of itself.
+        state: where and how things are.
         empty_since: monotonic time at which the last one left; None while somebody is there.
     """
 
@@ -90,6 +92,7 @@ class SceneActor:
         self.stream = Stream(stream_id, book.epoch, settings.flow, book)
         self.pack = pack
         self.attendance = Attendance(self.stream, self.ledger)
+        self.state = SceneState(self.stream, pack, self.attendance, self.ledger, settings, safety)
         self.plot = Plot(
             self.stream,
             pack,
@@ -148,6 +151,7 @@ class SceneActor:
                 self.ledger.stand_up(name)
         for seat in remains.seats.values():
             self.attendance.announce(seat.player, seat.name, seat.role)
+        self.state.settle()
         if self.attendance.members:
             self.empty_since = None
         for npc in remains.npcs:
@@ -164,6 +168,7 @@ class SceneActor:
         for npc, floor in self.floors.items():
             self.ledger.feel(npc, floor.dialogue.feelings)
         self.ledger.tell_story(self.plot.story)
+        self.state.keep()
 
     # Presence
 
@@ -176,6 +181,8 @@ class SceneActor:
             self.attendance.members[session] = role
             self.empty_since = None
             self.ensemble.look()
+            if session.player not in self.attendance.states:
+                self.state.enter(session.player)
             self.attendance.announce(session.player, session.name, role)
             self.ensemble.attend()
             self._seat(session, role, interest)
@@ -196,6 +203,7 @@ class SceneActor:
             self._last_addressed.pop(session.player, None)
             self.ledger.addressed(session.player, None)
             self.plot.story.leave(session.player)
+            self.state.leave(session.player)
         for floor in self.floors.values():
             floor.withdraw(session, self.attendance.members)
         self.ensemble.attend()
@@ -221,6 +229,7 @@ class SceneActor:
         self.ensemble.adopt(pack)
         self.happenings.adopt(pack)
         self.plot.adopt(pack)
+        self.state.adopt(pack)
         if (before.title, before.meta) != (pack.title, pack.meta):
             self._meta.changed()
         if [*map(_shown, before.npcs.values())] != [*map(_shown, pack.npcs.values())]:
@@ -238,6 +247,7 @@ class SceneActor:
 
     def close(self) -> None:
         """The server goes: all turns end, and nothing new begins."""
+        self.state.keep()
         for floor in self.floors.values():
             floor.close()
 
@@ -262,6 +272,7 @@ class SceneActor:
     def fence(self) -> list["Session"]:
         """Another node owns this scene: nothing is said or written here any more. Returns the
         sessions that were in it."""
+        self.state.close()
         for floor in self.floors.values():
             floor.fence()
         members = list(self.attendance.members)
@@ -424,7 +435,8 @@ class SceneActor:
         self.attendance.members[session] = role
         live, wanted = partial(self.live_turns, session), interest and frozenset(interest)
         snapshot = partial(self._snapshot, session)
-        session.outbox.follow(self.stream, snapshot, live, wanted or None)
+        watch = self.state.watch(session.player)
+        session.outbox.follow(self.stream, snapshot, live, wanted or None, watch)
 
     def _greet(self, session: "Session") -> None:
         """The first NPC that has a greeting speaks it."""

@@ -85,7 +85,7 @@ class Session:
 
     def handle(
         self, message: Message, received: float, wait_s: float
-    ) -> tuple[Encoded, Refusal | None]:
+    ) -> tuple[Encoded | None, Refusal | None]:
         """Answer a message, carrying it out unless that was done before.
 
         Args:
@@ -96,7 +96,7 @@ class Session:
             The answer, and the refusal it tells of if the message was not carried out.
         """
 
-        def carry_out() -> Encoded:
+        def carry_out() -> Encoded | None:
             if wait_s:
                 raise rate_limited(wait_s, "messages")
             return self._run(message, c.read(message), received)
@@ -104,7 +104,9 @@ class Session:
         body = message.body() if message.id is not None else b""
         return self._answer_once(message.id, body, message.st, carry_out)
 
-    def refuse(self, ident: int, body: bytes, failure: Refusal) -> tuple[Encoded, Refusal | None]:
+    def refuse(
+        self, ident: int, body: bytes, failure: Refusal
+    ) -> tuple[Encoded | None, Refusal | None]:
         """Answer a message of which no more than its id could be read, the same each time."""
 
         def refused() -> Encoded:
@@ -113,8 +115,12 @@ class Session:
         return self._answer_once(ident, body, None, refused)
 
     def _answer_once(
-        self, ident: int | None, body: bytes, st: str | None, carry_out: Callable[[], Encoded]
-    ) -> tuple[Encoded, Refusal | None]:
+        self,
+        ident: int | None,
+        body: bytes,
+        st: str | None,
+        carry_out: Callable[[], Encoded | None],
+    ) -> tuple[Encoded | None, Refusal | None]:
         """The answer that a command got before, or else the one it gets now."""
         self.diary.book.journal.begin()
         try:
@@ -131,7 +137,7 @@ class Session:
         except Refusal as refusal:
             failure = refusal
             answer = refusal.encode(ident, st)
-        if ident is not None:
+        if ident is not None and answer is not None:
             self.receipts.keep(ident, body, answer)
         return answer, failure
 
@@ -190,7 +196,8 @@ class Session:
         # `me` begins with the session: who has no cursor in it has not got anything of it.
         cursors = {PRIVATE: 0, **{cursor.st: cursor.s for cursor in resume.cursors or ()}}
         chunks = {cursor.turn: cursor.next_i for cursor in resume.turns or ()}
-        self.outbox.recover(cursors, chunks)
+        states = {cursor.st: (cursor.rev, cursor.ep) for cursor in resume.cursors or ()}
+        self.outbox.recover(cursors, chunks, states)
 
     def end(self) -> None:
         """The session is over: leave everything. What is queued for the client still goes out."""
@@ -199,8 +206,8 @@ class Session:
         self._scenes.clear()
         self.outbox.close()
 
-    def _run(self, message: Message, command: c.Command, received: float) -> Encoded:
-        """Carry out a command. Returns its answer."""
+    def _run(self, message: Message, command: c.Command, received: float) -> Encoded | None:
+        """Carry out a command. Returns its answer, if it has one."""
         if self._world.draining and isinstance(command, (c.Say, c.SceneJoin)):
             raise Refusal(Code.DRAINING, "this server is going away", retry_ms=1000)
         match command:
@@ -236,6 +243,11 @@ class Session:
             case c.ContextSet():
                 actor = self._scene(message)
                 actor.tell(self, command)
+            case c.StateSet():
+                actor = self._scene(message)
+                actor.state.set(self, command)
+                if message.id is None:
+                    return None
             case c.ActionResult():
                 actor = self._scene(message, turn=command.turn)
                 actor.settle(self, command)

@@ -9,6 +9,7 @@ import yaml
 
 from engine.config import EngineConfig
 from gameserver.nodes.settings import NodesSettings
+from gameserver.state.settings import StateSettings
 from npc.safety.settings import SafetySettings
 from npc.settings import MemorySettings, ReplySettings
 
@@ -74,6 +75,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     says_burst: Count = 3
     #: Lines of one player that may wait for one NPC, beside the one being answered.
     queued_lines: Count = 1
+    #: Bytes of one value of the world state, as JSON: everybody in the scene gets it.
+    state_bytes: Count = 1024
+    #: Values per second and player, and how many at once; a walker sends one per move.
+    states_per_s: Rate = 40.0
+    states_burst: Count = 80
     #: Ping, pong and close frames per second, and how many at once.
     control_frames_per_s: Rate = 5.0
     control_frames_burst: Count = 20
@@ -105,7 +111,8 @@ class Guards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     silence_s: Rate = 75.0
     #: Period of the app heartbeat asked of clients.
     heartbeat_s: Rate = 20.0
-    #: A write that stays stuck this long ends the connection: keepalive cannot see such a client.
+    #: A full write buffer that nothing leaves for so long ends the connection: keepalive cannot see
+    #: such a client. One that reads, however slowly, is kept.
     stall_s: Rate = 5.0
     #: The write buffer's high-water mark; above it nothing more is built for the client.
     write_bytes: Count = 32 * 1024
@@ -365,6 +372,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     flow: Flow = Flow()
     store: StoreSettings = StoreSettings()
     nodes: NodesSettings = NodesSettings()
+    state: StateSettings = StateSettings()
     budgets: BudgetSettings = BudgetSettings()
     api: ApiSettings = ApiSettings()
     engine: EngineConfig = EngineConfig()

@@ -49,8 +49,8 @@ class OpenScene:
     """One version of a pack that can be played, in any number of running scenes.
 
     Attributes:
-        id, title, meta, allows_instances, events, reactions, news, context, folder: as in
-            `ScenePack`.
+        id, title, meta, allows_instances, events, reactions, news, context, surroundings, folder:
+            as in `ScenePack`.
         npcs: who is there, by id, in the order of the scene file.
         quests: by id, in the order of the scene file.
         related: ids of the NPCs about whose feelings a quest asks.
@@ -75,6 +75,7 @@ class OpenScene:
         self.reactions = pack.reactions
         self.news = pack.news
         self.context = pack.context
+        self.surroundings = pack.surroundings
         self.quests = quests or {}
         self.related = related(self.quests)
         self.folder = pack.folder

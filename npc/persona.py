@@ -11,9 +11,11 @@ from npc.relations import Relation, read_stranger
 from npc.secrets import Secret, check_causes, read_secrets
 from scenes.actions import USUAL, Action, markup, read_actions
 from scenes.document import Section, read_document
+from scenes.entities import Surroundings
 from scenes.lore import MAX_TOKENS, LoreEntry, check_who, read_lore
 from scenes.pack import ScenePack
 from scenes.reactions import Reaction, check_ids, read_reactions
+from scenes.space import Position, read_position
 
 #: Characters; about four make a token, and all of them are read by the model.
 MAX_NAME = 64
@@ -69,6 +71,7 @@ class Persona:
         stranger: what it thinks of a player it has never met.
         reactions: what moves its feelings, beside those of the scene.
         secrets: what it tells some players, under conditions.
+        at: where in the scene it is; None: nowhere in particular.
     """
 
     id: str
@@ -88,6 +91,7 @@ class Persona:
     stranger: Relation = field(default_factory=Relation)
     reactions: tuple[Reaction, ...] = ()
     secrets: tuple[Secret, ...] = ()
+    at: Position | None = None
 
     @property
     def quest_giver(self) -> bool:
@@ -120,12 +124,20 @@ def read_personas(pack: ScenePack) -> Iterator[Persona]:
             if (what, mine.casefold()) in taken:
                 section.fail(what, f"{mine!r} is the {what} of another NPC of this scene")
             taken.add((what, mine.casefold()))
+        _check_place(section, pack.surroundings, persona)
         npcs.add(persona.id)
         factions.update(persona.factions)
         check_ids(section, pack.reactions, persona.reactions)
         check_causes(section, persona.secrets, [*pack.reactions, *persona.reactions])
         yield persona
     check_who(pack.file, pack.lore, npcs, factions)
+
+
+def _check_place(section: Section, around: Surroundings, persona: Persona) -> None:
+    if persona.id in around.entities:
+        section.fail("id", f"{persona.id!r} is the id of an entity of the scene file")
+    if persona.at is not None and around.bounds is not None and not around.bounds.hold(persona.at):
+        section.fail("at", "is outside the bounds of the scene")
 
 
 def _persona(section: Section, known: Mapping[str, Action] = USUAL) -> Persona:
@@ -150,6 +162,7 @@ def _persona(section: Section, known: Mapping[str, Action] = USUAL) -> Persona:
         stranger=read_stranger(section),
         reactions=read_reactions(section),
         secrets=read_secrets(section),
+        at=read_position(section, "at"),
     )
     if persona.greetings and not persona.greeting:
         section.fail("greetings", "are others beside greeting, which is missing")

@@ -9,6 +9,7 @@ import msgspec
 
 from npc.persona import Persona, read_personas
 from scenes.pack import ScenePack
+from scenes.space import Position
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Persona)
@@ -23,6 +24,7 @@ class Npc:
         mood: the one it rests in.
         greets: whether it has a greeting.
         acts: whether it can do anything beside talking.
+        at: where in the scene it is.
         packed: the persona; most NPCs of a large world are never spoken to.
     """
 
@@ -34,6 +36,7 @@ class Npc:
     greets: bool
     acts: bool
     packed: bytes
+    at: Position | None = None
 
     @property
     def quest_giver(self) -> bool:
@@ -90,4 +93,5 @@ def _packed(persona: Persona) -> Npc:
         bool(persona.greeting),
         bool(persona.actions),
         zlib.compress(_encoder.encode(persona)),
+        persona.at,
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from scenes.actions import USUAL, Action, read_actions
 from scenes.document import PackError, Scalar, Section, read_document
+from scenes.entities import Surroundings, read_surroundings
 from scenes.lore import MAX_TOKENS, LoreEntry, read_lore
 from scenes.news import News, read_news
 from scenes.reactions import Reaction, read_reactions
@@ -44,6 +45,7 @@ class ScenePack:
         lore_tokens: most tokens of lore in one turn; 0 leaves it to the server's settings.
         reactions: what moves the feelings of everybody here.
         news: what people here are told of events, and whom that wakes.
+        surroundings: space, and what is in it beside people.
     """
 
     folder: Path
@@ -61,6 +63,7 @@ class ScenePack:
     quests: tuple[Path, ...] = ()
     reactions: tuple[Reaction, ...] = ()
     news: tuple[News, ...] = ()
+    surroundings: Surroundings = field(default_factory=Surroundings)
 
     @property
     def file(self) -> Path:
@@ -91,6 +94,7 @@ def load_pack(folder: Path) -> ScenePack:
         quests=_files(scene, folder, "quests", MAX_QUESTS),
         reactions=read_reactions(scene),
         news=read_news(scene),
+        surroundings=read_surroundings(scene),
     )
     scene.finish()
     return pack

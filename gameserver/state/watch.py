@@ -1,0 +1,88 @@
+"""What one client knows of a scene's state: a cursor, and no copy of anything."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from gameserver.protocol import Encoded
+from gameserver.state.registers import Register
+from scenes.space import POS
+
+if TYPE_CHECKING:
+    from gameserver.state.scene_state import SceneState
+
+#: Bytes of items in one message: with the envelope it stays below the 8 KiB that engines like.
+PAGE_BYTES = 8 * 1024 - 512
+
+
+class Watch:
+    """A client's place in the changes of a scene's state.
+
+    Moves that the player cannot see are passed over, but for a beat now and then with which all
+    come that were made since the last such beat. So there are two cursors.
+    """
+
+    __slots__ = ("_begun", "_far", "_full", "_player", "_rev", "_state")
+
+    def __init__(self, state: "SceneState", player: str) -> None:
+        self._state = state
+        self._player = player
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Tell the client everything."""
+        self._rev = self._far = 0
+        self._full = True
+        self._begun = self._state.registers.rev  # up to here it is told all, moves too, and at once
+
+    def resume(self, rev: int | None, ep: int | None) -> None:
+        """Go on after change `rev`, the last one that the client was told of by the owner of the
+        scene in epoch `ep`; or begin anew, where that leads nowhere.
+        """
+        self.begin_anew()
+        state = self._state
+        known = rev is not None and ep == state.stream.ep and rev <= state.registers.rev
+        if rev and known and rev >= state.registers.forgotten:
+            self._rev, self._full = rev, False
+            self._far = 0 if state.has_sight else rev  # it may lack moves that it could not see
+
+    def messages(self, is_kept: Callable[[int], bool]) -> Iterator[Encoded]:
+        """What the client is to be told now. The cursors have moved before each is yielded.
+
+        Args:
+            is_kept: whether a unit of the journal is.
+        """
+        if max(self._rev, self._begun) < self._state.registers.forgotten:
+            self.begin_anew()
+        while (page := self._page(is_kept)) is not None:
+            yield page
+
+    def _page(self, is_kept: Callable[[int], bool]) -> Encoded | None:
+        state = self._state
+        until, full = max(state.published, self._begun), self._full
+        all_moves = self._far < max(state.far_published, self._begun)
+        if self._rev >= until and not all_moves and not full:
+            return None
+        items: list[Register] = []
+        reached, room = until, PAGE_BYTES
+        for register in state.registers.since(self._far if all_moves else self._rev):
+            if register.rev > until:
+                break
+            if not is_kept(register.unit) or (items and register.size > room):
+                reached = register.rev - 1
+                break
+            if self._concerns(register, all_moves):
+                room -= register.size + 1
+                items.append(register)
+        self._rev = max(self._rev, reached)
+        if all_moves:
+            self._far = max(self._far, reached)
+        self._full = False
+        return state.message(items, self._rev, full) if items or full else None
+
+    def _concerns(self, register: Register, all_moves: bool) -> bool:
+        item = register.item
+        if item.v is None and self._full:
+            return False
+        if item.k != POS or item.v is None:
+            return register.rev > self._rev
+        return all_moves or self._state.sees(self._player, item.e)
