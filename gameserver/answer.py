@@ -5,10 +5,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.api import Ticket
 from engine.decoding.stops import SentenceEnd
 from engine.errors import NoRoom
 from engine.outputs import RequestOutput, Usage
+from engine.ticket import Ticket
 from gameserver.messages import Status, TurnAction, TurnError, TurnUsage
 from gameserver.protocol import Code
 from gameserver.safety import Listener
@@ -112,7 +112,7 @@ class Answer:
         channels: takes what the engine says apart.
         acts: what was done so far.
         tokens: that the engine has said so far.
-        speech: what the words pass through before anybody hears them.
+        speech: what the words pass through before anybody hears them; None while nothing is asked.
         opening: words that come before the engine's, not spoken yet.
         mid_space: whether the words spoken so far end with a space that the engine was not shown.
         other_words: whether the words to come are given up, and others are to be found.
@@ -142,28 +142,30 @@ class Answer:
         "yielding",
     )
 
-    def __init__(
-        self, cue: Cue, turn: Turn, request: TurnRequest, channels: Channels, speech: Listener
-    ) -> None:
+    def __init__(self, cue: Cue, turn: Turn) -> None:
         self.cue = cue
         self.turn = turn
-        self.request = request
+        self.request = TurnRequest(turn.id, cue.line, cue.line.audience, cue.prefill)
         self.ticket: Ticket | None = None
         self.ending: Ending | None = None
         self.yielding = False
         self.sentence = SentenceEnd()
-        self.channels = channels
+        self.channels = Channels()
+        self.speech: Listener | None = None
         self.acts: list[TurnAction] = []
         self.tokens = 0
-        self.speech = speech
         self.opening = cue.prefill
         self.mid_space = self.other_words = self.deflected = False
         self.usages: list[Usage] = []
 
+    def equip(self, request: TurnRequest, channels: Channels, speech: Listener) -> None:
+        """This is asked of the NPC, and its words go through these."""
+        self.request, self.channels, self.speech = request, channels, speech
+
     def begin_again(self, request: TurnRequest, channels: Channels, speech: Listener) -> None:
         """Go on after what was spoken, with other words."""
         said = self.turn.text()
-        self.request, self.channels, self.speech = request, channels, speech
+        self.equip(request, channels, speech)
         self.opening, self.other_words = "", False
         self.mid_space = said != said.rstrip()
 

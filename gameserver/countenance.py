@@ -1,10 +1,14 @@
 """What one sees of an NPC: what it is at, its mood, whom it turns to."""
 
+import structlog
+
 from gameserver.messages import Activity, Emotion, NpcState
 from gameserver.protocol import now_ms
 from gameserver.streams import Latest, Stream
 from npc.dialogue import Dialogue
-from npc.mood import FAINT
+from npc.mood import FAINT, Feeling
+
+_log = structlog.get_logger("troupe.game")
 
 
 class Countenance:
@@ -24,7 +28,8 @@ class Countenance:
 
     def show(self, activity: Activity, attention: str | None) -> None:
         """Be at something, and turn to a player or to nobody."""
-        shown = activity, self._dialogue.feelings.mood.at(now_ms()).name, attention
+        felt = self._felt()
+        shown = activity, self.mood if felt is None else felt.name, attention
         if shown != (self.activity, self.mood, self._attention):
             self.activity, self.mood, self._attention = shown
             self._state.changed()
@@ -37,8 +42,18 @@ class Countenance:
 
     def emotion(self) -> Emotion | None:
         """The mood by now, if it is strong enough to show in what is said."""
-        felt = self._dialogue.feelings.mood.at(now_ms())
-        return Emotion(felt.name, round(felt.level, 2)) if felt.level >= FAINT else None
+        felt = self._felt()
+        if felt is None or felt.level < FAINT:
+            return None
+        return Emotion(felt.name, round(felt.level, 2))
+
+    def _felt(self) -> Feeling | None:
+        """Its mood by now; None for a fault in it: whatever an NPC feels, its turns go on."""
+        try:
+            return self._dialogue.feelings.mood.at(now_ms())
+        except Exception:
+            _log.exception("a mood is not known", npc=self._npc)
+            return None
 
     def _describe(self, rev: int) -> NpcState:
         return NpcState(self._npc, rev, self.activity, self.mood, self._attention)

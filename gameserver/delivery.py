@@ -18,7 +18,7 @@ from gameserver.refusals import refusal_of
 from gameserver.turn import Turn
 from npc.actions.channels import Piece
 from npc.actions.offer import Act
-from npc.dialogue import Dialogue, Line, TurnRequest
+from npc.dialogue import Dialogue, Line
 from npc.safety.filter import Passed
 
 #: Room that `npc.turn.end` needs beside the text.
@@ -64,30 +64,26 @@ class Delivery:
         self._on_output = on_output
         self._on_first_word = on_first_word
 
-    def prepare(self, cue: Cue) -> Answer:
-        """Make an answer ready, of which nothing is asked or said yet."""
-        turn = Turn(new_id("t"), self._npc, cue.streams, self._merge_s)
-        brief = self._plot.brief(self._npc, cue)
-        self._dialogue.state = brief.state
-        request = TurnRequest(
-            turn.id,
-            cue.line,
-            cue.line.audience,
-            cue.prefill,
-            offer=brief.offer,
-            urgent=brief.urgent if self._urgent_by_quest else None,
-        )
-        speech = self._safety.listen(self._dialogue.persona, cue.line)
-        return Answer(cue, turn, request, self._dialogue.channels(request), speech)
+    def answer_to(self, cue: Cue) -> Answer:
+        """An answer of which nothing is asked or said yet."""
+        return Answer(cue, Turn(new_id("t"), self._npc, cue.streams, self._merge_s))
 
     def begin(self, answer: Answer) -> None:
-        """Ask the engine for the words; raises `Refusal` if it refuses."""
+        """Ask the engine for the words.
+
+        Raises:
+            Refusal: what the engine says against it, or `internal` for a fault of ours.
+        """
         try:
-            answer.ticket = self._dialogue.begin(answer.request, partial(self._on_output, answer))
+            self._equip(answer)
+            self._ask(answer)
         except EngineError as error:
             raise refusal_of(error) from error
-        if self._on_prompt is not None:
-            self._on_prompt(answer.turn.id, answer.ticket)
+        except Exception as fault:
+            _log.exception("an answer could not begin", turn=answer.turn.id)
+            if answer.ticket is not None:
+                self.cancel(answer)
+            raise Refusal(Code.INTERNAL, "the answer could not begin") from fault
 
     def take(self, answer: Answer, output: RequestOutput) -> Ending | None:
         """Take in what the engine says; return how the turn ends once nothing more comes.
@@ -125,6 +121,20 @@ class Delivery:
         """Let the engine say no more, whatever becomes of the turn."""
         assert answer.ticket is not None
         self._cancel(answer.ticket)
+
+    def _equip(self, answer: Answer) -> None:
+        cue = answer.cue
+        brief = self._plot.brief(self._npc, cue)
+        self._dialogue.state = brief.state
+        urgent = brief.urgent if self._urgent_by_quest else None
+        request = replace(answer.request, offer=brief.offer, urgent=urgent)
+        speech = self._safety.listen(self._dialogue.persona, cue.line)
+        answer.equip(request, self._dialogue.channels(request), speech)
+
+    def _ask(self, answer: Answer) -> None:
+        answer.ticket = self._dialogue.begin(answer.request, partial(self._on_output, answer))
+        if self._on_prompt is not None:
+            self._on_prompt(answer.turn.id, answer.ticket)
 
     def _deliver(self, answer: Answer, output: RequestOutput) -> bool:
         """Let the words go their way; return whether there are more to come."""
@@ -196,6 +206,7 @@ class Delivery:
             text = text.lstrip()
             answer.mid_space = not text
         text, answer.opening = answer.opening + text, ""
+        assert answer.speech is not None
         passed = answer.speech.feed(text)
         self._speak(answer, passed)
         if last and passed.stop is None and answer.ending is None:
@@ -243,8 +254,8 @@ class Delivery:
             again = replace(request, prefill=said.rstrip())
             answer.begin_again(again, self._dialogue.channels(again), speech)
             try:
-                self.begin(answer)
-            except Refusal:
+                self._ask(answer)
+            except EngineError:
                 pass
             else:
                 return True
@@ -254,7 +265,7 @@ class Delivery:
     def _break_silence(self, answer: Answer) -> None:
         """A reply is at its end: if nothing is left of its words, an authored line is said."""
         undecided = answer.ending is None and not answer.other_words
-        filtered = answer.speech.touched or answer.request.avoid
+        filtered = (answer.speech and answer.speech.touched) or answer.request.avoid
         if undecided and filtered and not answer.turn.chunks:
             self._deflect(answer)
 

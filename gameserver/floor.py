@@ -93,7 +93,7 @@ class Floor:
             self._ledger.accept(self.npc, cue)
             self._queue.append(cue)
             return self._queue.present - (self.answer is None)
-        answer = self._delivery.prepare(cue)
+        answer = self._delivery.answer_to(cue)
         self._delivery.begin(answer)
         self._budgets.turn(self.account, cue.session.player)
         announce()
@@ -115,10 +115,9 @@ class Floor:
         self._queue.extend(waiting)
         if lost is None:
             return
-        answer = self._delivery.prepare(lost.cue)
-        answer.request = replace(answer.request, turn=lost.turn.id)
-        self.answer, answer.turn = answer, lost.turn
-        self._close(answer, Ending("abandoned", "owner_lost", len(lost.turn.chunks)))
+        self._close(
+            Answer(lost.cue, lost.turn), Ending("abandoned", "owner_lost", len(lost.turn.chunks))
+        )
         if lost.again:
             self._ledger.accept(self.npc, lost.cue)
             self._queue.put_first(lost.cue)
@@ -251,7 +250,7 @@ class Floor:
     def go_on(self) -> None:
         """Answer what waits. Lines of players without a connection wait until they are back."""
         while self.answer is None and (cue := self._queue.take()) is not None:
-            answer = self._delivery.prepare(cue)
+            answer = self._delivery.answer_to(cue)
             if answer.cue.greeting and not self.gone:
                 self._open(answer)
                 answer.turn.append(answer.cue.greeting)
@@ -292,14 +291,17 @@ class Floor:
         self._ledger.begin_unit()
         ending = self._delivery.take(answer, output)
         if ending is not None:
-            self._close(answer, ending)
-            self.go_on()
+            try:
+                self._close(answer, ending)
+            finally:  # whatever became of this turn, nobody waits for it
+                self.go_on()
 
     def _on_first_word(self, answer: Answer) -> None:
         if answer.cue.listeners is None:
             self._show("speaking", answer.cue.session.player or None)
 
     def _close(self, answer: Answer, ending: Ending) -> None:
+        self.answer = None
         self._adopt_orphan()
         turn = answer.turn
         turn.publish()
@@ -340,7 +342,6 @@ class Floor:
             self._tally.measure("queue_ms", charges.queue_ms)
             self._tally.measure("ttft_ms", charges.ttft_ms)
             self._tally.measure("turn_ms", charges.total_ms)
-        self.answer = None
 
     def look(self) -> None:
         """Show the mood as it is by now. See `Countenance.look`."""

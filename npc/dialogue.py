@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from engine.api import AsyncEngine, Ticket
 from engine.errors import ContextExceeded
+from engine.face import AnyEngine
 from engine.outputs import RequestOutput
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
+from engine.ticket import Ticket
 from npc.actions.channels import Channels
 from npc.actions.offer import Offer
 from npc.feelings import Feelings
@@ -75,7 +76,7 @@ class Dialogue:
         persona: Persona,
         prefix: Prefix,
         stream: str,
-        engine: AsyncEngine,
+        engine: AnyEngine,
         writer: PromptWriter,
         settings: ReplySettings,
         others: tuple[str, ...] = (),
@@ -211,9 +212,13 @@ class Dialogue:
             salt=self._salt(request.audience),
             shares=(f"player {request.line.who}", f"scene {self._stream}"),
         )
-        if not request.avoid:
-            self._transcript.add(request.line)
-            self._tell_heard(request.line)
+        try:
+            if not request.avoid:
+                self._transcript.add(request.line)
+                self._tell_heard(request.line)
+        except BaseException:  # nobody gets the ticket, so nobody else can
+            self._engine.cancel(ticket)
+            raise
         return ticket
 
     def channels(self, request: TurnRequest) -> Channels:

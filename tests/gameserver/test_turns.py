@@ -6,13 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from engine.api import Ticket
 from engine.errors import NoRoom, QueueFull
+from engine.ticket import Ticket
 from gameserver.game import GameServer
-from gameserver.safety import Listener
+from gameserver.ledger import Ledger
+from gameserver.plot import Plot
+from gameserver.safety import Listener, Safety
 from npc.actions.channels import Channels
+from npc.dialogue import Dialogue
+from npc.feelings import Feelings
+from npc.mood import Mood
+from npc.transcript import Transcript
 from tests.gameserver.player import Player
-from tests.gameserver.stage import SCENE, serving
+from tests.gameserver.stage import SCENE, serving, until
 
 
 async def test_two_players_hear_the_same_words_with_the_same_numbers(server: GameServer) -> None:
@@ -291,6 +297,47 @@ async def test_a_turn_that_a_fault_of_ours_breaks_off_fails_once_and_the_next_is
     assert (await ann.hear("three"))["status"] == "completed"
     await ann.get("npc.state", activity="idle")
     assert ann.types().count("npc.turn.start") == ann.types().count("npc.turn.end") == 3
+
+
+@pytest.mark.parametrize(
+    ("part", "method"),
+    [
+        (Plot, "brief"),
+        (Safety, "listen"),
+        (Dialogue, "prepare"),
+        (Dialogue, "channels"),
+        (Dialogue, "begin"),
+        (Dialogue, "commit"),
+        (Transcript, "add"),
+        (Feelings, "heard"),
+        (Mood, "at"),
+        (Ledger, "end"),
+    ],
+)
+async def test_a_fault_where_a_turn_begins_or_ends_is_that_turns_alone(
+    server: GameServer, monkeypatch: pytest.MonkeyPatch, part: type, method: str
+) -> None:
+    """Its line is refused, or it ends; the lines behind it and the NPC go on, and the engine
+    computes nothing for nobody."""
+    ann, bob, cid = [await Player.enter(server, name) for name in ("ann", "bob", "cid")]
+    said = [await ann.say("one"), await bob.say("two")]
+
+    def broken(*args: object, **named: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as fault:
+        fault.setattr(part, method, broken)
+        last = await cid.say("three")
+        assert last["t"] == "say.accepted" or last["d"]["code"] == "internal"
+        for line in (*said, *([last] if last["t"] == "say.accepted" else [])):
+            turn = (await ann.get("npc.turn.start", cause=[line["d"]["msg"]]))["d"]["turn"]
+            end = (await ann.get("npc.turn.end", turn=turn))["d"]
+            assert end["status"] == "completed" or end["err"]["code"] == "internal"
+    assert (await ann.hear("four"))["status"] == "completed"
+    await until(lambda: not server._engine.gauges()["running"])
+    floor = server._world.actors[SCENE].ensemble.floor("mira")
+    await until(lambda: floor.quiet)
+    assert ann.types().count("npc.turn.start") == ann.types().count("npc.turn.end")
 
 
 async def test_an_error_of_ours_is_internal_and_the_connection_stays(
