@@ -7,7 +7,7 @@ It knows tokens, blocks, rows and integer priority classes, nothing about games.
 """
 
 import engine._threads  # noqa: F401 - must come before anything that imports torch
-from engine.api import AsyncEngine, Ticket
+from engine.api import AsyncEngine
 from engine.config import EngineConfig
 from engine.embedding.sentence import SentenceModel
 from engine.grammar import Grammar
@@ -15,6 +15,7 @@ from engine.llm import LLM, Completion
 from engine.outputs import Embedding, RequestOutput, Usage
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
+from engine.ticket import Ticket
 
 __all__ = [
     "LLM",

@@ -3,22 +3,26 @@
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from weakref import WeakValueDictionary
 
 from engine.build import build_engine, kv_summary
 from engine.config import EngineConfig
 from engine.errors import EngineError, EngineStopped, InvalidRequest, OutOfMemory
-from engine.grammar import Grammar
+from engine.face import AnyEngine
+from engine.grammar import KINDS, Grammar
+from engine.listeners import Listeners
 from engine.loop import READ
 from engine.measures import Series
-from engine.outputs import Embedding, RequestOutput, Usage
+from engine.outputs import Embedding, RequestOutput
 from engine.params import SamplingParams
 from engine.pooling import Pooling, PoolingKind
 from engine.prefixes import Prefix
 from engine.profile import Profile
 from engine.request import Request
 from engine.scripted import ScriptedModel
+from engine.ticket import Ticket
 from engine.weights.load import LoadedModel
 
 _log = logging.getLogger("troupe.engine")
@@ -26,40 +30,11 @@ _log = logging.getLogger("troupe.engine")
 _TEXTS_AT_ONCE = 16
 
 
-class Ticket:
-    """A submitted request, as its caller sees it.
-
-    Attributes:
-        id: the `request_id` of its outputs.
-        prompt_ids: its own prompt tokens, without the prefix.
-        prefix: the node its prompt starts with.
-    """
-
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self.id = request.id
-        self.prompt_ids = request.prompt_ids
-        self.prefix = request.prefix
-
-    def all_prompt_ids(self) -> tuple[int, ...]:
-        """The whole prompt as the model sees it, prefix included."""
-        return (self.prefix.all_token_ids() if self.prefix else ()) + self.prompt_ids
-
-
-class AsyncEngine:
+class AsyncEngine(AnyEngine):
     """An engine that steps in a thread of its own and reports to an event loop.
 
-    All tokens of a step reach the loop in one call, however many requests they belong to. Apart
-    from `start` and `stop`, the methods may be called before the engine runs; work then waits.
-
-    Attributes:
-        tokenizer, chat: of the model.
-        model_name: for people.
-        max_model_len: most tokens of prefix, prompt and output together.
-        scripted: whether replies come from a file (`script:FILE`), and `scripted_length`, the
-            longest.
-        kv_summary: one line on the size of the KV pool.
-        halted: whether the kill switch is on.
+    All tokens of a step reach the loop in one call, however many requests they belong to. See
+    `AnyEngine` for the attributes.
     """
 
     def __init__(
@@ -73,10 +48,12 @@ class AsyncEngine:
         self.scripted_length = model.longest if isinstance(model, ScriptedModel) else 0
         self.model_name = "script" if isinstance(model, ScriptedModel) else model.name
         self.max_model_len = self._engine.max_model_len
-        self.kv_summary = kv_summary(self._engine, model, config)
+        self.summary = kv_summary(self._engine, model, config)
+        self.held = not self.scripted
+        self.grammar_kinds = KINDS
         self.halted = False
-        self._sinks: dict[int, Callable[[RequestOutput], None]] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listeners = Listeners()
+        self._requests: WeakValueDictionary[int, Request] = WeakValueDictionary()
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
         self._stopping = False
@@ -87,7 +64,7 @@ class AsyncEngine:
 
     async def start(self) -> None:
         """Start stepping. Outputs are delivered in the running event loop."""
-        self._loop = asyncio.get_running_loop()
+        self._listeners.attach()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
@@ -124,8 +101,7 @@ class AsyncEngine:
         """
         if not self.alive:
             raise EngineStopped("start() the engine before warming a prefix")
-        loop = asyncio.get_running_loop()
-        ready: asyncio.Future[None] = loop.create_future()
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def settle(error: OutOfMemory | None) -> None:
             if ready.done():
@@ -135,7 +111,7 @@ class AsyncEngine:
             else:
                 ready.set_exception(error)
 
-        self._engine.warm(prefix, lambda error: _call(loop, partial(settle, error)))
+        self._engine.warm(prefix, lambda error: self._listeners.call(partial(settle, error)))
         self._wake.set()
         await ready
 
@@ -202,16 +178,18 @@ class AsyncEngine:
             priority=priority,
             salt=salt,
             shares=shares,
-            sibling=None if sibling is None else sibling._request,
+            sibling=None if sibling is None else self._requests.get(sibling.id),
         )
-        self._sinks[request.id] = on_output
+        self._requests[request.id] = request
+        self._listeners.add(request.id, on_output)
         self._wake.set()
-        return Ticket(request)
+        return Ticket(request.id, request.prompt_ids, prefix)
 
     def cancel(self, ticket: Ticket) -> None:
         """End a request, queued or running; its last output says `cancelled`. Idempotent."""
-        if ticket.id in self._sinks:  # else it has ended: no work, and no place in the queue
-            self._engine.cancel(ticket._request)
+        request = self._requests.get(ticket.id)
+        if request is not None and ticket.id in self._listeners:  # else it has ended: no work
+            self._engine.cancel(request)
             self._wake.set()
 
     def halt(self) -> None:
@@ -227,38 +205,6 @@ class AsyncEngine:
         self.halted = False
         self._engine.release()
         self._wake.set()
-
-    async def stream(
-        self,
-        prompt_ids: Sequence[int],
-        params: SamplingParams,
-        *,
-        prefix: Prefix | None = None,
-        priority: int = 1,
-        salt: str = "",
-        shares: tuple[str, ...] = (),
-    ) -> AsyncIterator[RequestOutput]:
-        """The outputs of one request as they come; leaving the iteration cancels it."""
-        if params.grammar is not None:
-            await self.prepare(params.grammar)
-        outputs: asyncio.Queue[RequestOutput] = asyncio.Queue()
-        ticket = self.submit(
-            prompt_ids,
-            params,
-            on_output=outputs.put_nowait,
-            prefix=prefix,
-            priority=priority,
-            salt=salt,
-            shares=shares,
-        )
-        try:
-            while True:
-                output = await outputs.get()
-                yield output
-                if output.finish is not None:
-                    return
-        finally:
-            self.cancel(ticket)
 
     async def embed(
         self,
@@ -316,7 +262,9 @@ class AsyncEngine:
             raise EngineStopped("the engine is shutting down")
         done: asyncio.Future[RequestOutput] = asyncio.get_running_loop().create_future()
         request = self._engine.embed(ids, pooling, priority=priority, shares=shares)
-        self._sinks[request.id] = lambda output: None if done.done() else done.set_result(output)
+        self._listeners.add(
+            request.id, lambda output: None if done.done() else done.set_result(output)
+        )
         self._wake.set()
         try:
             return Embedding.of(await done)
@@ -333,8 +281,7 @@ class AsyncEngine:
         return self._engine.gauges
 
     def _run(self) -> None:
-        engine, loop = self._engine, self._loop
-        assert loop is not None
+        engine = self._engine
         try:
             while not self._stopping:
                 self._wake.wait()
@@ -342,37 +289,9 @@ class AsyncEngine:
                 while engine.has_work and not self._stopping:
                     outputs = engine.step()
                     if outputs:
-                        _call(loop, partial(self._deliver, outputs))
+                        self._listeners.send(outputs)
         except Exception:
             _log.exception("the engine thread ended")
         finally:
             self._stopping = True
-            _call(loop, self._abandon)
-
-    def _deliver(self, outputs: list[RequestOutput]) -> None:
-        for output in outputs:
-            sink = self._sinks.get(output.request_id)
-            if sink is None:
-                continue
-            if output.finish is not None:
-                del self._sinks[output.request_id]
-            try:
-                sink(output)
-            except Exception:  # one listener's fault must not silence the others
-                _log.exception("a listener of request %d failed", output.request_id)
-
-    def _abandon(self) -> None:
-        """Tell everybody who still listens that nothing more will come."""
-        final = [
-            RequestOutput(request_id, "", (), "cancelled", Usage(0, 0, 0, 0.0, None, None, 0.0))
-            for request_id in self._sinks
-        ]
-        self._deliver(final)
-
-
-def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
-    """Run `function` in the loop, unless that has been closed."""
-    try:
-        loop.call_soon_threadsafe(function)
-    except RuntimeError:
-        _log.debug("the event loop is gone")
+            self._listeners.abandon()

@@ -73,6 +73,20 @@ class EngineStopped(EngineError):
     code = "draining"
 
 
+class RemoteFailed(EngineError):
+    """A remote server did not do what it was asked for; only this request is concerned."""
+
+
+class RemoteUnavailable(EngineError):
+    """No remote server can be asked just now. `retry_ms` says when one is asked again."""
+
+    code = "busy"
+
+    def __init__(self, reason: str, retry_ms: int = 2000) -> None:
+        super().__init__(f"no remote server can be asked: {reason}; try again in {retry_ms} ms")
+        self.retry_ms = retry_ms
+
+
 class OutOfMemory(EngineError):
     """Model and cache do not fit. The message names required and available bytes and a setting to
     change.

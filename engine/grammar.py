@@ -13,6 +13,8 @@ from typing import Any, Literal, NoReturn, cast
 from engine.errors import InvalidRequest
 
 Kind = Literal["json_schema", "regex", "choice", "lark"]
+#: All of them.
+KINDS: frozenset[Kind] = frozenset({"json_schema", "regex", "choice", "lark"})
 
 #: Longest source in characters: compiling one takes time and memory that grow with it.
 MAX_SOURCE = 65_536

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.api import Ticket
+from engine.ticket import Ticket
 from gameserver.budgets import Budgets
 from gameserver.ledger import Ledger
 from gameserver.plot import Plot

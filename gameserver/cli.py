@@ -242,7 +242,7 @@ def _welcome(display: "StartupDisplay", node: "Application") -> None:
         ("Playground", f"http://{authority(settings.console_host, node.console_port)}/"),
         ("Game port", f"ws://{authority(settings.host, node.game_port)}"),
         ("Model", node.engine.model_name),
-        ("", node.engine.kv_summary),
+        ("", node.engine.summary),
     ]
     scenes = list(node.cast.scenes.values())
     for scene in scenes[:_SHOWN]:

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from websockets.asyncio.server import Server, ServerConnection, serve
 
-from engine.api import Ticket
+from engine.ticket import Ticket
 from gameserver.access import LOOPBACK
 from gameserver.budgets import Budgets
 from gameserver.connection import Connection, House

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from engine.api import Ticket
+from engine.ticket import Ticket
 from engine.tokenizer import Tokenizer
 from gameserver.budgets import Budgets, Spending
 from gameserver.floor import Floor

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from engine.api import AsyncEngine
+from engine.face import AnyEngine
 from gameserver.http.listener import Listener, bind
 from gameserver.http.openai.api import OpenAIApi
 from gameserver.keys import Key, Keys, key_line
@@ -18,14 +18,14 @@ from gameserver.settings import ApiSettings
 class _Node:
     """As much of a node as the API asks for."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        self.engine: AsyncEngine | None = engine
+    def __init__(self, engine: AnyEngine) -> None:
+        self.engine: AnyEngine | None = engine
         self.readiness = Readiness()
         self.readiness.state = "ready"
 
 
 @contextlib.asynccontextmanager
-async def serving(engine: AsyncEngine) -> AsyncIterator[tuple[str, str]]:
+async def serving(engine: AnyEngine) -> AsyncIterator[tuple[str, str]]:
     """Serve an engine on a free loopback port for this process alone; gives address and key."""
     key = secrets.token_urlsafe(32)
     name, digest = key_line("own", key).split()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from engine.api import Ticket
+from engine.ticket import Ticket
 from gameserver.answer import Cue
 from gameserver.attendance import Attendance
 from gameserver.backstage import Backstage

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from engine.api import Ticket
+from engine.ticket import Ticket
 from gameserver.budgets import Budgets
 from gameserver.ledger import Ledger
 from gameserver.messages import SceneTitle

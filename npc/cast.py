@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine.api import AsyncEngine
 from engine.errors import InvalidRequest
+from engine.face import AnyEngine
 from npc.actions.repertoire import everything
 from npc.dialogue import Dialogue
 from npc.judgement import GRAMMAR
@@ -60,7 +60,7 @@ class OpenScene:
         self,
         opened: OpenPack,
         npcs: Roster,
-        engine: AsyncEngine,
+        engine: AnyEngine,
         writer: PromptWriter,
         replies: ReplySettings,
         sources: Sequence[SourceMaker] = (),
@@ -177,7 +177,7 @@ class Cast:
 
     def __init__(
         self,
-        engine: AsyncEngine,
+        engine: AnyEngine,
         replies: ReplySettings,
         warm_npcs: int = WARM_NPCS,
         sources: Sequence[SourceMaker] = (),

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.api import AsyncEngine
 from engine.errors import EngineError
+from engine.face import AnyEngine
 from engine.grammar import Grammar
 from engine.outputs import RequestOutput
 from engine.params import SamplingParams
@@ -58,7 +58,7 @@ class Judge:
         busy: whether it waits for a verdict; turns that end meanwhile are not judged.
     """
 
-    def __init__(self, engine: AsyncEngine, writer: PromptWriter, priority: int) -> None:
+    def __init__(self, engine: AnyEngine, writer: PromptWriter, priority: int) -> None:
         """`priority` is the class of its requests; `GRAMMAR` should be prepared."""
         self.busy = False
         self._engine = engine

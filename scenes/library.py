@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from engine.api import AsyncEngine
+from engine.face import AnyEngine
 from engine.prefixes import Prefix
 from scenes.document import PackError
 from scenes.pack import ScenePack
@@ -33,7 +33,7 @@ class OpenPack:
         warmed: the parts that are kept computed.
     """
 
-    def __init__(self, engine: AsyncEngine, pack: ScenePack, texts: Texts) -> None:
+    def __init__(self, engine: AnyEngine, pack: ScenePack, texts: Texts) -> None:
         self.pack = pack
         self.warmed: tuple[str, ...] = ()
         self._engine = engine
@@ -91,7 +91,7 @@ class Library:
         packs: by id.
     """
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AnyEngine) -> None:
         self._engine = engine
         self._packs: dict[str, OpenPack] = {}
         self._lock = asyncio.Lock()

@@ -2,7 +2,7 @@
 
 import importlib.util
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -20,6 +20,7 @@ from engine.weights.checkpoint import Checkpoint
 from engine.weights.fetch import Progress, fetch_model
 from engine.weights.gguf import GGUFCheckpoint
 from engine.weights.safetensors import FolderCheckpoint
+from engine.weights.words import FolderWords
 from kernels.cpu import int8
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 #: See `EngineConfig.numerics`.
 AnyNumerics = Literal["exact", "bf16", "fast", "int4"]
+
+#: Files of a model on the hub that are not weights.
+_WORDS = ("*.json", "*.jinja")
 
 _log = logging.getLogger("troupe.engine")
 
@@ -148,8 +152,15 @@ def _host_decoder(
 
 
 def load_vocabulary(spec: str, *, data_dir: Path, progress: Progress | None = None) -> Vocabulary:
-    """The tokenizer and chat format of a model alone; arguments and errors as in `load_model`."""
-    return _vocabulary(open_checkpoint(spec, data_dir=data_dir, progress=progress))
+    """The tokenizer and chat format of a model alone; arguments and errors as in `load_model`. Of a
+    folder or a hub id no weights are needed.
+    """
+    path = Path(spec).expanduser()
+    if spec == "default" or path.is_file():
+        return _vocabulary(open_checkpoint(spec, data_dir=data_dir, progress=progress))
+    if not path.is_dir():
+        path = _fetch_from_hub(spec, data_dir, _WORDS)
+    return _vocabulary(FolderWords(path, name=spec))
 
 
 def open_checkpoint(spec: str, *, data_dir: Path, progress: Progress | None = None) -> Checkpoint:
@@ -161,26 +172,21 @@ def open_checkpoint(spec: str, *, data_dir: Path, progress: Progress | None = No
         return GGUFCheckpoint(path)
     if path.is_dir():
         return FolderCheckpoint(path)
-    if spec.count("/") != 1 or spec.startswith((".", "/", "~")) or path.suffix == ".gguf":
+    return FolderCheckpoint(_fetch_from_hub(spec, data_dir, (*_WORDS, "*.safetensors")), name=spec)
+
+
+def _fetch_from_hub(spec: str, data_dir: Path, files: Sequence[str]) -> Path:
+    """Those files of a model on the hub, fetched where they are not here yet."""
+    if spec.count("/") != 1 or spec.startswith((".", "/", "~")) or spec.endswith(".gguf"):
         raise ModelError(
             f"there is no model {spec!r}: give 'default', a .gguf file, a folder with config.json "
             "and safetensors, or a hub id like org/name"
         )
-    return FolderCheckpoint(_fetch_from_hub(spec, data_dir), name=spec)
-
-
-def _fetch_from_hub(spec: str, data_dir: Path) -> Path:
     # Imported here: it takes longer to import than the default model to open.
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(
-            snapshot_download(
-                spec,
-                cache_dir=data_dir / "hub",
-                allow_patterns=["*.json", "*.jinja", "*.safetensors"],
-            )
-        )
+        return Path(snapshot_download(spec, cache_dir=data_dir / "hub", allow_patterns=list(files)))
     except Exception as error:  # the hub client raises what its HTTP library raises
         raise ModelError(
             f"cannot fetch {spec!r} from the model hub ({type(error).__name__}): check the name "
@@ -188,7 +194,7 @@ def _fetch_from_hub(spec: str, data_dir: Path) -> Path:
         ) from error
 
 
-def _vocabulary(checkpoint: Checkpoint) -> Vocabulary:
+def _vocabulary(checkpoint: Checkpoint | FolderWords) -> Vocabulary:
     tokenizer = checkpoint.tokenizer()
     ends = sorted(tokenizer.eos_ids)
     chat = ChatFormat.from_template(

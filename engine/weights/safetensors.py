@@ -1,9 +1,6 @@
 """Reads Hugging Face folders: config.json, safetensors in one file or many, tokenizer.json."""
 
-import json
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -12,6 +9,7 @@ from engine.errors import ModelError
 from engine.models.hub import read_config
 from engine.tokenizer import Tokenizer
 from engine.weights.fused import part
+from engine.weights.words import FolderWords
 
 
 class FolderCheckpoint:
@@ -25,42 +23,27 @@ class FolderCheckpoint:
     def __init__(self, folder: Path, name: str | None = None) -> None:
         """Open a folder; raises `ModelError` when it holds no supported model."""
         self.source = folder
-        self._fields = self._json("config.json")
+        self._words = FolderWords(folder, name)
+        self._fields = self._words.json("config.json")
         if not (folder / "config.json").is_file():
             raise ModelError(
                 f"{folder} has no config.json; a model folder or a .gguf file is needed"
             )
-        self.name = name or folder.resolve().name
+        self.name = self._words.name
         self.config = read_config(self._fields)
         # Gemma stores how much more than 1 a gain is.
         self._gains_above_one = str(self._fields["model_type"]).startswith("gemma")
         self._files = self._index()
         self._read: set[str] = set()
 
-    @cached_property
+    @property
     def template(self) -> str | None:
         """See `Checkpoint.template`."""
-        path = self.source / "chat_template.jinja"
-        if path.is_file():
-            return path.read_text("utf-8")
-        found = self._json("tokenizer_config.json").get("chat_template")
-        if isinstance(found, list):  # several by name; the one for plain chat is called default
-            found = {entry["name"]: entry["template"] for entry in found}.get("default")
-        return found if isinstance(found, str) else None
+        return self._words.template
 
     def tokenizer(self) -> Tokenizer:
         """See `Checkpoint.tokenizer`."""
-        eos = (
-            self._fields.get("eos_token_id"),
-            self._json("generation_config.json").get("eos_token_id"),
-        )
-        ends = [index for ids in eos for index in (ids if isinstance(ids, list) else [ids])]
-        bos = self._fields.get("bos_token_id")
-        return Tokenizer.from_folder(
-            self.source,
-            eos_ids=[index for index in ends if index is not None],
-            bos_id=bos if isinstance(bos, int) else None,
-        )
+        return self._words.tokenizer()
 
     def __contains__(self, name: str) -> bool:
         fused = part(name, self.config)
@@ -95,7 +78,7 @@ class FolderCheckpoint:
 
     def _index(self) -> dict[str, Path]:
         """Which file holds which tensor."""
-        shards = self._json("model.safetensors.index.json").get("weight_map")
+        shards = self._words.json("model.safetensors.index.json").get("weight_map")
         if shards:
             missing = sorted(
                 {file for file in shards.values() if not (self.source / file).is_file()}
@@ -113,14 +96,3 @@ class FolderCheckpoint:
                 return dict.fromkeys(file.keys(), path)
         except (OSError, SafetensorError) as error:
             raise ModelError(f"cannot read {path}: {error}") from error
-
-    def _json(self, file: str) -> dict[str, Any]:
-        """Contents of a JSON file of the folder; empty when there is none."""
-        path = self.source / file
-        try:
-            found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-        except (OSError, ValueError) as error:
-            raise ModelError(f"cannot read {path}: {error}") from error
-        if not isinstance(found, dict):
-            raise ModelError(f"{path} must hold a JSON object")
-        return found

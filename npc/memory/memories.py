@@ -20,8 +20,8 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 import structlog
 
-from engine.api import AsyncEngine
 from engine.errors import ModelError
+from engine.face import AnyEngine
 from npc.memory.book import Amendment, Book
 from npc.memory.forgetting import export, forget
 from npc.memory.inspection import Known, Seen, known, seen
@@ -109,7 +109,7 @@ class Memories:
         )
         return cls(book, embedder, settings, Scribe(None, settings, 0))
 
-    def start(self, engine: AsyncEngine | None = None, priority: int = 2) -> None:
+    def start(self, engine: AnyEngine | None = None, priority: int = 2) -> None:
         """Make facts of talk, and let them fade, from now on.
 
         Args:

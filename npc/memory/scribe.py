@@ -10,9 +10,9 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from engine.api import AsyncEngine
 from engine.chat import Message
 from engine.errors import EngineError
+from engine.face import AnyEngine
 from engine.grammar import Grammar
 from engine.params import SamplingParams
 from npc.memory.distil import (
@@ -77,7 +77,7 @@ class Scribe:
         useless: how many answers of the model were of no use.
     """
 
-    def __init__(self, engine: AsyncEngine | None, settings: MemorySettings, priority: int) -> None:
+    def __init__(self, engine: AnyEngine | None, settings: MemorySettings, priority: int) -> None:
         """
         Args:
             engine: that is asked; None, or one on a script, leaves all to the rules.
@@ -107,7 +107,7 @@ class Scribe:
         self.by_rules += 1
         return by_rules(talk)
 
-    async def _ask(self, engine: AsyncEngine, talk: Talk) -> str:
+    async def _ask(self, engine: AnyEngine, talk: Talk) -> str:
         params = SamplingParams(
             max_tokens=self._settings.distil_tokens, temperature=0.0, grammar=_GRAMMAR
         )
@@ -126,7 +126,7 @@ class Scribe:
         ]
         return "".join(answer)
 
-    def _prompt(self, engine: AsyncEngine, talk: Talk) -> list[int]:
+    def _prompt(self, engine: AnyEngine, talk: Talk) -> list[int]:
         """Tokens of the task and of as many of the latest lines as may be read."""
         left = self._settings.distil_prompt_tokens
         told: list[str] = []

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from engine.api import AsyncEngine, Ticket
+from engine.api import AsyncEngine
 from engine.chat import ChatFormat, Frame
 from engine.outputs import RequestOutput
 from engine.params import SamplingParams
 from engine.prefixes import Prefix
+from engine.ticket import Ticket
 from engine.tokenizer import Tokenizer
 from npc.dialogue import Dialogue
 from npc.persona import Example, Persona

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from engine.api import AsyncEngine
+from engine.face import AnyEngine
 from gameserver.http.openai.answers import Model, ModelList
 from gameserver.http.openai.auth import caller as caller_of
 from gameserver.http.openai.body import decode_body, read_body
@@ -44,7 +44,7 @@ class Node(Protocol):
     readiness: Readiness
 
     @property
-    def engine(self) -> AsyncEngine | None:
+    def engine(self) -> AnyEngine | None:
         """The engine, once it is there."""
 
 
@@ -162,7 +162,7 @@ class OpenAIApi:
             refusal = ApiError(error.status_code, "there is no such path", code="unknown_path")
         return refusal.response(dict(error.headers or {}))
 
-    def _engine(self) -> AsyncEngine:
+    def _engine(self) -> AnyEngine:
         readiness, engine = self._node.readiness, self._node.engine
         if readiness.state == "draining":
             raise unready("the server is shutting down")

@@ -10,8 +10,8 @@ from typing import TypeVar
 import msgspec
 from starlette.responses import Response
 
-from engine.api import AsyncEngine
 from engine.errors import EngineError
+from engine.face import AnyEngine
 from engine.grammar import Grammar
 from engine.params import SamplingParams
 from gameserver.http.openai.errors import bad_field, from_engine, too_long
@@ -37,7 +37,7 @@ class Call:
         on_end: told how a stream ended.
     """
 
-    engine: AsyncEngine
+    engine: AnyEngine
     settings: ApiSettings
     spelling: Spelling
     model: str

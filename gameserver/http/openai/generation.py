@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from engine.api import AsyncEngine, Ticket
 from engine.errors import EngineError
+from engine.face import AnyEngine
 from engine.outputs import RequestOutput
 from engine.outputs import Usage as EngineUsage
 from engine.params import SamplingParams
+from engine.ticket import Ticket
 from gameserver.http.openai.answers import CachedTokens, Usage
 from gameserver.http.openai.errors import ApiError, from_engine, unready
 
@@ -48,7 +49,7 @@ class Generation:
         size: number of choices of all prompts.
     """
 
-    def __init__(self, engine: AsyncEngine, order: Order) -> None:
+    def __init__(self, engine: AnyEngine, order: Order) -> None:
         """Queue all of it.
 
         Raises:
