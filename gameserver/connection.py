@@ -11,10 +11,11 @@ from websockets.exceptions import ConnectionClosed
 
 from gameserver.access import Access, Pass
 from gameserver.admission import Offences, TokenBucket, rate_limited
-from gameserver.commands import Auth, AuthRefresh, Identify, read
+from gameserver.commands import Auth, AuthRefresh, Identify, SceneJoin, read
 from gameserver.guards import GuardedConnection
 from gameserver.inbound import Message, parse
 from gameserver.messages import Ack, Hello, Notice, Reconnect, SceneMoved, Version, Welcome
+from gameserver.nodes.tickets import Tickets, no_such_ticket, ticket_of
 from gameserver.outbox import Outbox
 from gameserver.protocol import MAJOR, MINOR, MSGPACK, Close, Code, Encoded, Refusal, encode, now_ms
 from gameserver.safety import Safety
@@ -41,6 +42,7 @@ class House:
 
     Attributes:
         limits, features: as announced to clients.
+        tickets: None where there are no other nodes.
     """
 
     settings: Settings
@@ -52,6 +54,7 @@ class House:
     tally: Tally
     safety: Safety
     access: Access
+    tickets: Tickets | None
 
 
 class Connection:
@@ -67,6 +70,7 @@ class Connection:
         self._closing: asyncio.Task[None] | None = None
         self._identified_twice = False
         self._pass = Pass("")
+        self._by_ticket: Pass | None = None
         self._asked_again = False
         limits, guards = self._settings.limits, self._settings.guards
         self._messages = TokenBucket(limits.messages_per_s, limits.messages_burst)
@@ -142,7 +146,7 @@ class Connection:
             if self._closing is not None or (self._session is not None and self._session.parted):
                 return  # in the second case the client is about to hear of it, and asks again there
             if elsewhere is not None:
-                self._send_on(message, elsewhere)
+                await self._send_on(message, elsewhere)
                 return
             answer, refusal = self._respond(message, received, wait_s)
         except Refusal as failure:
@@ -155,7 +159,7 @@ class Connection:
 
     def _answer(
         self, failure: Refusal, message: Message | None, frame: str | bytes
-    ) -> tuple[Encoded, Refusal | None]:
+    ) -> tuple[Encoded | None, Refusal | None]:
         """What a message is told that did not get as far as being handled."""
         if message is not None:
             return failure.encode(message.id), failure
@@ -171,17 +175,23 @@ class Connection:
         if message.t == "identify" and self._session is None:
             wish = read(message)
             assert isinstance(wish, Identify)
+            await self._redeem(wish)
             if wish.resume is not None:
-                self._admit(wish.auth, wish.player)  # before anything is touched
+                self._pass = self._admit(wish.auth, wish.player)  # before anything is touched
                 return await house.sessions.fetch(wish.resume, wish.player)
         elif message.t == "scene.join" and self._session is not None:
             return await self._session.prepare(message)
         return None
 
-    def _send_on(self, message: Message, elsewhere: Elsewhere) -> None:
+    async def _send_on(self, message: Message, elsewhere: Elsewhere) -> None:
         """Another node has what a client wants: `scene.moved`. A session goes there as a whole; for
         one more scene the client begins one there."""
-        moved = SceneMoved(elsewhere.url, "", 0)
+        wish, ticket, tickets = read(message), "", self._house.tickets
+        if tickets is not None and isinstance(wish, SceneJoin) and self._session is not None:
+            ticket = await tickets.for_scene(self._session.player, wish.scene, self._pass)
+        elif tickets is not None and isinstance(wish, Identify) and wish.resume is not None:
+            ticket = await tickets.for_session(wish.player, wish.resume.session, self._pass)
+        moved = SceneMoved(elsewhere.url, ticket, 0)
         self._house.tally.count("redirects")
         known = self._session is not None  # of whom nothing is kept, waits for no store
         self._outbox.tell(
@@ -292,7 +302,19 @@ class Connection:
         if resume is not None and resumed:
             session.recover(resume)
 
+    async def _redeem(self, wish: Identify) -> None:
+        """Take in the ticket that a client shows, if it shows one: it is good once."""
+        request = self._socket.request
+        shown = ticket_of(wish.auth, request.path if request is not None else "")
+        if shown is None:
+            return
+        if self._house.tickets is None:
+            raise no_such_ticket()
+        self._by_ticket = await self._house.tickets.redeem(shown, wish.player, wish.resume)
+
     def _admit(self, auth: Auth | None, player: str) -> Pass:
+        if self._by_ticket is not None and self._session is None:
+            return self._by_ticket
         request = self._socket.request
         header = request.headers.get("Authorization") if request is not None else None
         return self._house.access.admit(auth, header, player)
@@ -317,11 +339,11 @@ class Connection:
             data = {"refresh_ms": int(self._settings.auth.refresh_s * 1000)}
             self._outbox.tell(encode("notice", Notice("auth_expired", data)))
 
-    def _parted(self, where: str | None) -> None:
-        """The session goes on at another connection, or at another node with this address."""
+    def _parted(self, moved: SceneMoved | None) -> None:
+        """The session goes on at another connection, or at another node."""
         self._session = None
-        if where is not None:
-            self._outbox.tell(encode("scene.moved", SceneMoved(where, "", 0)), at_once=True)
+        if moved is not None:
+            self._outbox.tell(encode("scene.moved", moved), at_once=True)
             self._leave_for_another_node()
             return
         self.fail(Refusal(Code.REPLACED, "the session goes on elsewhere", close=Close.REPLACED))

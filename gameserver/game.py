@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from websockets.asyncio.server import Server, ServerConnection, serve
 
-from engine.ticket import Ticket
+from engine.api import Ticket
 from gameserver.access import LOOPBACK
 from gameserver.budgets import Budgets
 from gameserver.connection import Connection, House
@@ -25,6 +25,7 @@ from gameserver.inspection import InspectedPrompt, Inspector, inspected
 from gameserver.mqtt.choose import choose_bridge
 from gameserver.nodes.card import card_of
 from gameserver.nodes.placement import Placement
+from gameserver.nodes.tickets import Tickets
 from gameserver.protocol import FEATURES
 from gameserver.safety import Safety
 from gameserver.sessions import Sessions
@@ -79,7 +80,8 @@ class GameServer:
         self._equipment = equipment or Equipment.of(settings)
         self._prompts: OrderedDict[str, InspectedPrompt] = OrderedDict()
         self._handshakes = Handshakes(settings.guards.handshakes, settings.guards.handshake_age_s)
-        self._doorman = Doorman(settings, self._tally)
+        tickets = store is not None and store.shared
+        self._doorman = Doorman(settings, self._tally, tickets=tickets)
         self._journal = Journal(store or MemoryStore(), self._tally)
         self._world = World(
             cast,
@@ -103,6 +105,7 @@ class GameServer:
             self._world.leases.on_late = self._world.freeze
             self._world.placement = Placement(shared, settings.node, settings.nodes)
             self._world.leases.on_cards = self._world.placement.update
+            self._sessions.tickets = Tickets(shared, settings.nodes.ticket_s, self._tally)
             self._world.leases.card = partial(card_of, self._world, settings)
         features = tuple(f for f in FEATURES if f != "resume" or self._sessions.resume_ms)
         broker = self._equipment.broker
@@ -120,6 +123,7 @@ class GameServer:
             self._tally,
             self.safety,
             self._equipment.access,
+            self._sessions.tickets,
         )
         self._connections: set[Connection] = set()
         self._server: Server | None = None

@@ -14,7 +14,9 @@ from gameserver.settings import Settings
 from gameserver.tally import Tally
 
 #: Query parameters that look like credentials: those end up in logs and histories.
-_SECRETS = frozenset({"token", "access_token", "key", "api_key", "apikey", "jwt", "auth", "ticket"})
+_SECRETS = frozenset({"token", "access_token", "key", "api_key", "apikey", "jwt", "auth"})
+#: The one that may stand there, where it is known: it is good once, and soon nothing.
+_TICKET = "ticket"
 
 
 SUBPROTOCOLS = (Subprotocol(SUBPROTOCOL), Subprotocol(MSGPACK))
@@ -41,8 +43,10 @@ class Doorman:
         draining: whether health says that the server is going away.
     """
 
-    def __init__(self, settings: Settings, tally: Tally) -> None:
+    def __init__(self, settings: Settings, tally: Tally, *, tickets: bool = False) -> None:
+        """`tickets`: whether this server knows any."""
         self.draining = False
+        self._secrets = _SECRETS if tickets else _SECRETS | {_TICKET}
         self._origins = frozenset(settings.origins)
         self._tally = tally
 
@@ -61,7 +65,7 @@ class Doorman:
             return self._health(connection, request.method)
         if path != PATH:
             return connection.respond(HTTPStatus.NOT_FOUND, "There is nothing here.\n")
-        if _SECRETS & {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}:
+        if self._secrets & {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}:
             return connection.respond(
                 HTTPStatus.BAD_REQUEST, "Credentials do not belong into an address.\n"
             )

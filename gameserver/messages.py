@@ -133,7 +133,8 @@ class SceneView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class SceneMoved(msgspec.Struct, frozen=True):
     """`scene.moved`: another node has the scene; connect there after `delay_ms`. The url is empty
-    if it is not known yet; the ticket always is, a client shows its own credentials there.
+    if it is not known yet. The ticket lets the player in there, once and soon; if it is empty, a
+    client shows its own credentials.
     """
 
     url: str

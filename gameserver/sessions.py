@@ -19,6 +19,8 @@ import structlog
 from gameserver.admission import Admission, Offences, TokenBucket
 from gameserver.commands import Resume
 from gameserver.diary import Diary, read_person, read_place
+from gameserver.messages import SceneMoved
+from gameserver.nodes.tickets import Tickets
 from gameserver.outbox import Outbox
 from gameserver.protocol import Close, Code, Refusal, new_id, now_ms
 from gameserver.session import Session
@@ -50,7 +52,7 @@ class Seat:
 
     session: Session
     address: str
-    on_parted: Callable[[str | None], None]
+    on_parted: Callable[[SceneMoved | None], None]
     digest: bytes = b""
     end: asyncio.TimerHandle | None = None
     began: float = field(default_factory=time.monotonic)
@@ -61,6 +63,8 @@ class Sessions:
 
     def __init__(self, world: World, settings: Settings, tally: Tally) -> None:
         self._world = world
+        #: Where there are other nodes, to send players to.
+        self.tickets: Tickets | None = None
         self._settings = settings
         self._tally = tally
         self._admission = Admission(settings)
@@ -87,7 +91,7 @@ class Sessions:
         name: str,
         address: str,
         outbox: Outbox,
-        on_parted: Callable[[str | None], None],
+        on_parted: Callable[[SceneMoved | None], None],
         *,
         make_room: bool,
     ) -> Session:
@@ -205,7 +209,7 @@ class Sessions:
         return "the token is not the session's"
 
     def resume(
-        self, resume: Resume, outbox: Outbox, on_parted: Callable[[str | None], None]
+        self, resume: Resume, outbox: Outbox, on_parted: Callable[[SceneMoved | None], None]
     ) -> Session:
         """Let a connection take over a session, to which there is no objection."""
         seat = self._seats[resume.session]
@@ -272,14 +276,18 @@ class Sessions:
 
     async def _send_on(self, name: str, seat: Seat, scenes: Iterable[str]) -> None:
         """Tell the client of a session that went to another node where to go."""
-        where: str | None = ""
+        where = ""
         with contextlib.suppress(StoreDown):
             if await self._journal.store.peek(f"session.{name}", "token") != seat.digest:
-                where = None  # it was taken up there
-            elif scenes:
-                found = await self._world.holders(scenes)
-                where = next((other.url for other in found if other is not None), "")
-        seat.on_parted(where)
+                seat.on_parted(None)  # it was taken up there
+                return
+            found = await self._world.holders(scenes)
+            where = next((other.url for other in found if other is not None), "")
+        ticket = ""
+        if self.tickets is not None and seat.on_parted is not _nobody_there:
+            session = seat.session
+            ticket = await self.tickets.for_session(session.player, name, session.grant)
+        seat.on_parted(SceneMoved(where, ticket, 0))
 
     def keep(self) -> None:
         """See that the store does not forget who is here. Call about once a second."""
@@ -347,7 +355,7 @@ class Sessions:
             self.end(self._seats[min(away)[1]].session)
 
 
-def _nobody_there(where: str | None) -> None:
+def _nobody_there(moved: SceneMoved | None) -> None:
     """There is no connection to tell."""
 
 

@@ -47,8 +47,8 @@ class RedisStore:
     """See `gameserver.stores.store.SharedStore`.
 
     Keys, each behind `prefix:`: `e:BUCKET` epoch, `v:BUCKET` values, `l:BUCKET` log, `o:BUCKET`
-    lease, `n:NODE` card of a node that lives, `nodes` their names, `b:NODE` the last commit of a
-    process.
+    lease, `n:NODE` card of a node that lives, `nodes` their names, `t:NAME` what somebody may take,
+    `b:NODE` the last commit of a process.
     """
 
     survives = True
@@ -229,6 +229,16 @@ class RedisStore:
                 args=[self._prefix, msgspec.msgpack.encode(list(held.items()))],
             )
         )
+
+    async def leave(self, name: str, value: bytes, seconds: float) -> None:
+        """See `SharedStore`."""
+        ms = max(1, int(seconds * 1000))
+        await self._ask(lambda: self._redis.set(self._key("t", name), value, px=ms))
+
+    async def take(self, name: str) -> bytes | None:
+        """See `SharedStore`."""
+        value: bytes | None = await self._ask(lambda: self._redis.getdel(self._key("t", name)))
+        return value
 
     async def _scan(self, prefix: str) -> list[bytes]:
         pattern = self._key("v", _literally(prefix)) + "*"

@@ -182,3 +182,9 @@ class SharedStore(Store, Protocol):
 
     async def release(self, held: Mapping[str, int]) -> None:
         """Let go of leases, those that are still ours; this node is not heard of any more."""
+
+    async def leave(self, name: str, value: bytes, seconds: float) -> None:
+        """Leave a value where any node may take it, within so many seconds."""
+
+    async def take(self, name: str) -> bytes | None:
+        """Take what was left there: of many who try, one has it, and the others None."""

@@ -31,10 +31,12 @@ class Player:
         self._last_id = 0
 
     @classmethod
-    async def dial(cls, server: GameServer, name: str = "ann", **options: Any) -> Self:
-        """Connect, without a word."""
+    async def dial(
+        cls, server: GameServer, name: str = "ann", *, suffix: str = "", **options: Any
+    ) -> Self:
+        """Connect, without a word; `suffix` comes after the path."""
         options.setdefault("subprotocols", ["npc.v1.json"])
-        url = f"ws://127.0.0.1:{server.port}/v1/ws"
+        url = f"ws://127.0.0.1:{server.port}/v1/ws{suffix}"
         socket = await connect(url, ping_interval=None, **options)
         return cls(socket, name)
 

@@ -34,7 +34,7 @@ async def test_who_comes_to_the_wrong_node_is_sent_on(cluster: Cluster) -> None:
     bob = await cluster.player("two", "bob", join=False)
     moved = await bob.ask("scene.join", {"scene": SCENE})
     assert moved["t"] == "scene.moved"
-    assert moved["d"] == {"url": "ws://one.example", "ticket": "", "delay_ms": 0}
+    assert moved["d"]["url"] == "ws://one.example"
     assert (await bob.ask("scene.join", {"scene": SCENE, "instance": "b"}))["t"] == "scene.joined"
     there = await cluster.player("one", "bob")
     end = await there.hear()
