@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from engine.chat import ChatFormat
+from engine.forecast import UNKNOWN, Expectation
 from engine.grammar import Grammar, Kind
 from engine.measures import Series
 from engine.outputs import Embedding, RequestOutput
@@ -154,6 +155,15 @@ class AnyEngine(Protocol):
         Raises:
             EngineError: one cannot be read; the others are given up.
         """
+
+    def expect(self, priority: int, prefix: Prefix | None = None) -> Expectation:
+        """When a request of this class would have its first token if it came now. Cheap. An engine
+        that cannot tell says `UNKNOWN`.
+
+        Args:
+            prefix: which it would continue; what is not computed of that is to be read, too.
+        """
+        return UNKNOWN
 
     def measures(self) -> list[Series]:
         """Histograms of waits, gaps and sizes; see `engine.measures`."""

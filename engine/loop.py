@@ -27,6 +27,7 @@ from engine.errors import (
     QueueFull,
 )
 from engine.footprint import ran_out
+from engine.forecast import Forecast
 from engine.measures import Series
 from engine.memory import no_room
 from engine.outputs import FinishReason, RequestOutput
@@ -60,6 +61,7 @@ class Engine:
         grammars: compiles what requests are to be held to.
         entrance: checks requests that are not to be queued yet; `submit` does so by itself.
         gauges: the latest snapshot, see `Stats.snapshot`.
+        forecast: predicts first tokens.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Engine:
         self._tree = PrefixTree(pool)
         self._scheduler = Scheduler(config, pool, self._tree)
         self._stats = Stats()
+        self.forecast = Forecast(self._scheduler, clock())
         self._inbox: deque[Callable[[], None]] = deque()
         self._ids = itertools.count()
         self._halted = False
@@ -181,6 +184,7 @@ class Engine:
             sibling=sibling,
             pooling=pooling,
         )
+        self.forecast.submitted(request)
         self._inbox.append(partial(self._scheduler.add, request))
         return request
 
@@ -275,6 +279,7 @@ class Engine:
         if now >= self._snapshot_due or not self.has_work:
             self._snapshot_due = now + _SNAPSHOT_EVERY_S
             self.gauges = self._stats.snapshot(self._scheduler, self._pool, self._tree)
+            self.forecast.take_stock(now, self._scheduler.newest)
 
     def _compute(self, plan: StepPlan) -> None:
         if self._profile is not None:
@@ -377,6 +382,8 @@ class Engine:
             if request.constraint.error is not None:
                 self._end(request, "failed", request.constraint.error)
                 return
+        if request.first_token_at is None:
+            self.forecast.began(request, now - request.arrived)
         self._stats.has_token(request, now)
         released = request.text.push(token)
         logprobs = None if sampled.logprobs is None else (sampled.logprobs,)
@@ -417,6 +424,7 @@ class Engine:
         if self._profile is not None:
             self._profile.ended(request.priority, usage)
         self._stats.finished(reason, usage, request.priority)
+        self.forecast.ended(request, usage)
         last = last or RequestOutput(request.id, "", ())
         complete = None
         if request.constraint is not None:

@@ -12,6 +12,8 @@ from engine.outputs import Usage
 WAIT_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 4.0, 8.0, 16.0, 60.0)
 GAP_BOUNDS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 3.0)
 TOKEN_BOUNDS = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536)
+#: Predicted ÷ actual: what a forecast is worth.
+RATIO_BOUNDS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 RATE_BOUNDS = (1, 2, 5, 10, 15, 20, 30, 50, 75, 100, 150, 250, 500)
 #: Classes beyond share one series, so that their number does not depend on what clients ask for.
 CLASSES = ("0", "1", "2", "3+")
@@ -83,14 +85,17 @@ class Measures:
     def __init__(self) -> None:
         self._first_token = {group: Histogram(WAIT_BOUNDS) for group in CLASSES}
         self._queue_wait = {group: Histogram(WAIT_BOUNDS) for group in CLASSES}
+        self._forecast = {group: Histogram(RATIO_BOUNDS) for group in CLASSES}
         self._gap = Histogram(GAP_BOUNDS)
         self._prompt = Histogram(TOKEN_BOUNDS)
         self._generated = Histogram(TOKEN_BOUNDS)
         self._pace = Histogram(RATE_BOUNDS)
 
-    def first_token(self, seconds: float, priority: int) -> None:
-        """A request has its first token, `seconds` after it arrived."""
+    def first_token(self, seconds: float, priority: int, expected_s: float | None = None) -> None:
+        """A request has its first token, `seconds` after it arrived; so many were predicted."""
         self._first_token[_group(priority)].add(seconds)
+        if expected_s is not None and seconds > 0:
+            self._forecast[_group(priority)].add(expected_s / seconds)
 
     def next_tokens(self, seconds: Sequence[float]) -> None:
         """Requests have another token each, so many `seconds` after the one before."""
@@ -113,6 +118,7 @@ class Measures:
         by_class = (
             ("first_token_seconds", "from arrival to the first token", self._first_token),
             ("queue_wait_seconds", "from arrival to a slot", self._queue_wait),
+            ("first_token_forecast_ratio", "predicted ÷ actual time to it", self._forecast),
         )
         of_all = (
             ("token_gap_seconds", "between one token of a reply and the next", self._gap),

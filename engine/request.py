@@ -49,6 +49,8 @@ class Request:
         pooling: gathers its hidden states, if it is a text to be read for its embedding; then it
             yields no token and shares no KV: all its states must be computed.
         sibling: another sample of the same prompt, whose KV it takes over instead of computing it.
+        expected_s: seconds from its arrival to its first token, as was predicted then; None if
+            nothing was.
         plain: whether its next token depends on those before it through the model alone.
     """
 
@@ -99,6 +101,7 @@ class Request:
         self.scheduled_at: float | None = None
         self.first_token_at: float | None = None
         self.last_token_at: float | None = None
+        self.expected_s: float | None = None
         self._root = _digest(b"", f"{prefix.id if prefix else ''}|{salt}".encode())
         self.keys: list[Key] = []  # of full own blocks published or looked up so far
 

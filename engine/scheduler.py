@@ -38,6 +38,9 @@ class Scheduler:
         slots: requests that run.
         parked: requests that lent their slot to a more urgent one but kept their KV.
         warming: prefix nodes to be computed for their own sake.
+        newest: highest id of a request that was queued.
+        policy, budget, cost, pace: who goes first, how much a step reads, what it takes, and what
+            suits the device.
         prefill_computed: prompt tokens fed to the model so far, prefixes included.
         prefill_ideal: those that nobody had computed before: what a perfect cache would leave.
         parks, preemptions: how often a reply lent its slot, and lost its KV as well.
@@ -49,16 +52,17 @@ class Scheduler:
         self._memory = Memory(pool, tree, Sliding.of(config))
         places = config.swap_space // pool.block_bytes if pool.block_bytes else 0
         self._swapping = Swapping(self._memory, places)
-        self._policy = make_policy(config)
+        self.policy = make_policy(config)
         self.pace = Pace.of(config)
         self.cost = StepCost(self.pace.row_tile)
-        self._budget = Budget(self.pace, self.cost)
+        self.budget = Budget(self.pace, self.cost)
         self._quest_seen = -math.inf
         self.waiting: list[Request] = []
         self.slots = Slots()
         self.parked: list[Request] = []
         self.warming: list[Warming] = []
         self.step = 0
+        self.newest = -1
         self._paused = False  # whether anybody paused for a quest-giver in the step before
         self.prefill_computed = 0
         self.prefill_ideal = 0
@@ -83,6 +87,7 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a request. Its feasibility was checked by the caller."""
+        self.newest = max(self.newest, request.id)
         self.waiting.append(request)
 
     def warm(self, warming: Warming) -> None:
@@ -130,12 +135,12 @@ class Scheduler:
         self.step += 1
         slots = self.slots
         readers: list[Reader] = [*self.parked, *self.waiting, *self.warming, *slots.reading]
-        readers.sort(key=lambda reader: self._policy.key(reader, now))
+        readers.sort(key=lambda reader: self.policy.key(reader, now))
         self._park_for(readers)
         speakers = slots.present(absent)
         draft = Draft()
         urgent = self._quest_is_on(now, readers)
-        budget = self._budget.reading(len(speakers), urgent=urgent)
+        budget = self.budget.reading(len(speakers), urgent=urgent)
         may_pause, self._paused = not self._paused, False
         others = sum(request.priority > 0 for request in speakers) if readers else 0
         memory_left = True
@@ -169,15 +174,15 @@ class Scheduler:
                     continue
             most = max(budget, self._urgent(reader, speakers, draft))
             budget -= draft.add(self._advance(reader, most, now))
-        if may_pause and draft.quest_tokens and self._budget.speakers_pause(others):
+        if may_pause and draft.quest_tokens and self.budget.speakers_pause(others):
             self._paused = True
             speakers = tuple(request for request in speakers if request.priority == 0)
-        self._budget.planned(len(speakers), draft.tokens, urgent=urgent)
+        self.budget.planned(len(speakers), draft.tokens, urgent=urgent)
         if full := self._memory.full(speakers):  # where keys are to move the step must say so
             for request in full:
                 draft.add(self._advance(request, 1, now))
             speakers = tuple(request for request in speakers if request not in full)
-        self._policy.spoke(speakers, now)
+        self.policy.spoke(speakers, now)
         if not (draft.shares or speakers):
             return None
         moves, size = self._swapping.moves(), self._config.block_size
@@ -189,7 +194,7 @@ class Scheduler:
         """
         if not draft.quest_tokens or reader.priority == 0:
             return False
-        return self._budget.readers_yield(others, budget)
+        return self.budget.readers_yield(others, budget)
 
     def _quest_is_on(self, now: float, readers: list[Reader]) -> bool:
         """Whether a quest-giver is talked to, or was a moment ago: there will be a next line."""
@@ -233,7 +238,7 @@ class Scheduler:
         moved, by = self._memory.slide(request)
         end = min(len(request.tokens), self._memory.room(request))
         count = min(most, end - request.computed)
-        self._policy.served(request, count, now)
+        self.policy.served(request, count, now)
         return request_step(request, count, self._config.block_size, moved, by)
 
     def _admit(self, request: Request, now: float, copies: list[BlockCopy]) -> bool:
@@ -405,7 +410,7 @@ class Scheduler:
         if self.parked:  # its KV is away and finds no room: it waits as everybody does
             self._preempt(self.parked[0])
             return
-        first = min(readers, key=lambda reader: self._policy.key(reader, now))
+        first = min(readers, key=lambda reader: self.policy.key(reader, now))
         if len(holders) > 1 or (holders and holders[0] is not first):
             for request in holders:
                 self._memory.unclaim(request, self.waiting)

@@ -49,7 +49,8 @@ class Stats:
         """Note when a request got a token, in the step under way."""
         if request.last_token_at is None:
             request.first_token_at = now
-            self.measures.first_token(now - request.arrived, request.priority)
+            waited = now - request.arrived
+            self.measures.first_token(waited, request.priority, request.expected_s)
         else:
             self._gaps.append(now - request.last_token_at)
         request.last_token_at = now
