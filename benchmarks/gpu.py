@@ -31,7 +31,7 @@ from pathlib import Path
 
 from benchmarks import gpu_parts
 from benchmarks.gpu_parts import Run, small_pool
-from benchmarks.gpu_stage import SWITCHES, Setting, Stage, switched_off
+from benchmarks.gpu_stage import DRAWING, SWITCHES, Setting, Stage, switched_off
 from benchmarks.measuring import Column, commit
 from benchmarks.rounds import CACHES, Recorder
 from benchmarks.shapes import SHAPES
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--until", choices=CACHES, default=CACHES[-1], help="end rounds there")
     parser.add_argument("--off", default="", help=f"switch off: {', '.join(SWITCHES)}")
     parser.add_argument("--quantization", help="of the weights, as the engine's setting")
-    parser.add_argument("--top-p", type=float, default=1.0, help="below 1: sampled, not greedy")
+    parser.add_argument("--drawing", choices=DRAWING, default="greedy", help="how tokens are drawn")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="of the engine")
     parser.add_argument("--commit", default=commit(), help="of Troupe, if this is no checkout")
     parser.add_argument("--out", type=Path, help="samples are appended to it")
@@ -142,7 +142,7 @@ def main() -> None:
     given = {name: json.loads(value) for name, value in (item.split("=", 1) for item in a.set)}
     if a.quantization is not None:
         given["quantization"] = a.quantization
-    setting = Setting(a.shape, off, a.top_p, given)
+    setting = Setting(a.shape, off, a.drawing, given)
     recorder = Recorder(
         a.out, Column(setting.column, profiles[0], a.seed, software(a.commit, given))
     )

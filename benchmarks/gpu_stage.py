@@ -31,6 +31,7 @@ from engine.request import Request
 from engine.weights.load import LoadedModel
 from gameserver.bench.workload import Line
 from kernels.tree_work import Share, TileRows, Work, plan_work
+from npc.settings import ReplySettings
 
 #: What can be switched off, and what that means.
 SWITCHES = {
@@ -39,6 +40,22 @@ SWITCHES = {
     "overlap": "no step is under way while the host works",
     "sharing": "each player's request computes scene and persona",
     "early": "a kernel starts after the one before has ended",
+}
+_NPCS = ReplySettings()
+#: How tokens can be drawn: the most likely one, as the rivals draw; by top-p alone; as NPCs are
+#: asked by default, with what they have said lately held back.
+DRAWING: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0},
+    "top-p": {"temperature": 0.8, "top_p": 0.95},
+    "npcs": {
+        "temperature": _NPCS.temperature,
+        "top_k": _NPCS.top_k,
+        "top_p": _NPCS.top_p,
+        "min_p": _NPCS.min_p,
+        "frequency_penalty": _NPCS.frequency_penalty,
+        "bad_words": tuple(f"so {number}" for number in range(150)),
+        "min_tokens": 1,
+    },
 }
 
 
@@ -49,13 +66,13 @@ class Setting:
     Attributes:
         shape: of the model.
         off: names of `SWITCHES`.
-        top_p: below 1 replies are sampled, not greedy.
+        drawing: of `DRAWING`.
         config: settings of the engine beside those that every benchmark has.
     """
 
     shape: str = "llama8b"
     off: frozenset[str] = frozenset()
-    top_p: float = 1.0
+    drawing: str = "greedy"
     config: Mapping[str, object] = field(default_factory=dict)
 
     def engine_config(self) -> EngineConfig:
@@ -77,8 +94,8 @@ class Setting:
         if quantization := self.config.get("quantization"):
             unusual.append(str(quantization))
         unusual += [f"no {name}" for name in sorted(self.off)]
-        if self.top_p < 1:
-            unusual.append(f"top-p {self.top_p:g}")
+        if self.drawing != "greedy":
+            unusual.append(self.drawing)
         return ", ".join(["Troupe", *unusual])
 
 
@@ -161,10 +178,8 @@ class Stage:
 
     def submit(self, line: Line, out: int, priority: int = 1) -> Request:
         """Queue a line."""
-        top_p = self.setting.top_p
-        params = SamplingParams(
-            max_tokens=out, temperature=0.8 if top_p < 1 else 0, top_p=top_p, ignore_eos=True
-        )
+        how = DRAWING[self.setting.drawing]
+        params = SamplingParams(max_tokens=out, ignore_eos=True, **how)
         if "sharing" in self.setting.off:
             return self.engine.submit(line.prompt, params, priority=priority, salt=line.id)
         return self.engine.submit(line.turn, params, prefix=self.persona(line), priority=priority)

@@ -19,6 +19,10 @@ class LogitChanges:
         prompt_ids: all prompt tokens, prefixes included; only read for the repetition penalty.
         eos_ids: tokens that may not come before `min_tokens`.
         bad_words: token sequences that must not be completed.
+
+    Attributes:
+        bans: those sequences.
+        late: tokens that may not come before `min_tokens` others.
     """
 
     def __init__(
@@ -29,7 +33,8 @@ class LogitChanges:
         bad_words: Sequence[tuple[int, ...]] = (),
     ) -> None:
         self._params = params
-        self._eos = np.array(sorted(eos_ids), dtype=np.int64)
+        self.bans = tuple(bad_words)
+        self.late = tuple(sorted(eos_ids))
         self._biased = np.array(list(params.logit_bias), dtype=np.int64)
         self._biases = np.array(list(params.logit_bias.values()), dtype=np.float32)
         # By the token before their last: a row looks at those only that may end with it.
@@ -76,7 +81,7 @@ class LogitChanges:
             row[tokens] -= params.presence_penalty + params.frequency_penalty * counts
         row[self._biased] += self._biases
         if self._count < params.min_tokens:
-            row[self._eos] = -np.inf
+            row[list(self.late)] = -np.inf
         latest = tuple(self._latest)
         for before_last in (None, *latest[-1:]):
             for word in self._bad_words.get(before_last, ()):

@@ -4,6 +4,7 @@ import torch
 
 from engine import footprint
 from engine.config import EngineConfig
+from engine.device.drawing import Drawing
 from engine.device.runner import DeviceRunner
 from engine.errors import OutOfMemory
 from engine.kv.cache import KVCache
@@ -85,4 +86,5 @@ def _step_bytes(shape: ModelConfig, pace: Pace, itemsize: int) -> int:
     row = (4 * shape.hidden + 2 * inner + 3 * shape.ffn) * itemsize
     row += _PARTS * shape.heads * (shape.head_dim + 1) * 4
     logits = 2 * pace.max_num_seqs * shape.vocab_size * itemsize
+    logits += Drawing.bytes_for(shape.vocab_size, pace.max_num_seqs)
     return pace.max_num_batched_tokens * row + logits + _SPARE_BYTES

@@ -7,42 +7,48 @@ import numpy.typing as npt
 import torch
 
 from engine.request import Request, State
+from kernels.gpu.changes import RECORD, record
 from kernels.gpu.sampling import parameters
 
 Ints = npt.NDArray[np.int32]
-
 
 #: The sampling table's row of a request whose next token the host draws.
 _HOSTS = parameters(temperature=0, top_p=1, min_p=0, top_k=0, seed=0)
 
 
 class Drawing:
-    """Sampling parameters of requests, and the device's table of tokens they have seen.
+    """Sampling parameters of requests, and the device's records of what changes their logits.
 
-    The device draws with temperature, top-k, top-p, min-p and a repetition penalty. What else may
-    change logits, and log-probabilities, are the host's; such rows are drawn again from their
-    logits.
+    The device draws with everything that depends on a request's own tokens alone. Grammars and
+    log-probabilities are the host's, and what finds no room in a record; such rows are drawn again
+    from their logits.
 
     Attributes:
-        seen: int32 [rows, ⌈vocab / 32⌉], bit t of a row says that the request met token t.
+        seen: int32 [requests, ⌈vocab / 32⌉], bit t of a row says that the request met token t.
+        records: int32 [requests, RECORD], see `kernels.gpu.changes`.
+        changed: float32 [rows, vocab], logits as they are drawn from, where they were changed.
     """
 
     def __init__(self, vocab_size: int, rows: int, device: torch.device) -> None:
-        words = -(-vocab_size // 32)
-        self.seen = torch.zeros(rows, words, dtype=torch.int32, device=device)
-        self._free = list(range(rows))
-        self._row_of: dict[Request, int] = {}
+        """For steps of so many rows; twice as many requests may have records."""
+        self.seen = torch.zeros(2 * rows, -(-vocab_size // 32), dtype=torch.int32, device=device)
+        self.records = torch.zeros(2 * rows, RECORD, dtype=torch.int32, device=device)
+        self.changed = torch.empty(rows, vocab_size, dtype=torch.float32, device=device)
+        self._free = list(range(2 * rows))
+        self._place: dict[Request, int] = {}
         self._entries: dict[Request, Ints] = {}
         self._crowded_out: set[Request] = set()
 
+    @staticmethod
+    def bytes_for(vocab_size: int, rows: int) -> int:
+        """Bytes that this takes on the device."""
+        return 4 * rows * (vocab_size + 2 * (RECORD + -(-vocab_size // 32)))
+
     def by_host(self, request: Request) -> bool:
-        """Whether the request's next token is drawn on the host. That may end: what must not be
-        empty asks the host for its first tokens alone.
-        """
+        """Whether the request's tokens are drawn on the host."""
         return (
             request.params.logprobs is not None
             or request.constraint is not None
-            or (request.changes is not None and not _only_repetition(request))
             or request in self._crowded_out
         )
 
@@ -50,21 +56,16 @@ class Drawing:
         """Rows of the sampling table; forgets requests that have ended when there are many."""
         if len(self._entries) > 4 * len(requests) + 64:
             self._forget()
-        for request in requests:
-            known = self._entries.get(request)
-            if known is None or (known is _HOSTS and not self.by_host(request)):
-                self._entries[request] = self._entry(request)
+        new = [request for request in requests if request not in self._entries]
+        if new:
+            self._write_records([r for r in new if r.changes is not None and not self.by_host(r)])
+            self._entries |= {request: self._entry(request) for request in new}
         return self._entries
 
     def _entry(self, request: Request) -> Ints:
-        params = request.params
-        seen_row = -1
-        if params.repetition_penalty != 1 and not self.by_host(request):
-            seen_row = self._seen_row(request)
-            if seen_row < 0:
-                self._crowded_out.add(request)
         if self.by_host(request):
             return _HOSTS
+        params = request.params
         return parameters(
             temperature=params.temperature,
             top_p=params.top_p,
@@ -72,41 +73,70 @@ class Drawing:
             top_k=params.top_k,
             seed=request.seed,
             repetition_penalty=params.repetition_penalty,
-            seen_row=seen_row,
+            record=self._place.get(request, -1),
         )
 
-    def _seen_row(self, request: Request) -> int:
+    def _write_records(self, requests: Sequence[Request]) -> None:
+        """Give a record to each request that is about to draw its first token."""
+        places, records, seen = [], [], []
+        for request in requests:
+            found = _record(request)
+            if found is None or not self._room():
+                self._crowded_out.add(request)
+                continue
+            places.append(self._free.pop())
+            self._place[request] = places[-1]
+            records.append(found)
+            seen.append(_seen(request, self.seen.shape[1]))
+        if not places:
+            return
+        width = max(map(len, records))
+        padded = np.zeros((len(records), width), np.int32)
+        for row, found in zip(padded, records, strict=True):
+            row[: len(found)] = found
+        where = self._sent(np.array(places))
+        self.records[:, :width].index_copy_(0, where, self._sent(padded))
+        self.seen.index_copy_(0, where, self._sent(np.stack(seen)))
+
+    def _room(self) -> bool:
         if not self._free:
             self._forget()
-        if not self._free:
-            return -1
-        row = self._row_of[request] = self._free.pop()
-        prefix = request.prefix.all_token_ids() if request.prefix else ()
-        known = np.array([*prefix, *request.tokens], np.int64)
-        flags = np.zeros(self.seen.shape[1] * 32, np.uint8)
-        flags[known[known >= 0]] = 1
-        words = np.packbits(flags, bitorder="little").view("<i4")
-        bits = torch.from_numpy(words)
+        return bool(self._free)
+
+    def _sent(self, array: npt.NDArray[np.int32 | np.int64]) -> torch.Tensor:
+        """An array on the device, in order of the stream."""
+        tensor = torch.from_numpy(array)
         if self.seen.is_cuda:  # from pinned memory the host need not wait for the device
-            bits = bits.pin_memory()
-        self.seen[row].copy_(bits, non_blocking=True)
-        return row
+            tensor = tensor.pin_memory()
+        return tensor.to(self.seen.device, non_blocking=True)
 
     def _forget(self) -> None:
         ended = [r for r in self._entries if r.state is State.FINISHED]
         for request in ended:
             del self._entries[request]
             self._crowded_out.discard(request)
-            if request in self._row_of:
-                self._free.append(self._row_of.pop(request))
+            if request in self._place:
+                self._free.append(self._place.pop(request))
 
 
-def _only_repetition(request: Request) -> bool:
-    params = request.params
-    return not (
-        params.presence_penalty
-        or params.frequency_penalty
-        or params.logit_bias
-        or params.bad_words
-        or request.outputs < params.min_tokens
+def _record(request: Request) -> Ints | None:
+    params, changes = request.params, request.changes
+    assert changes is not None
+    return record(
+        presence=params.presence_penalty,
+        frequency=params.frequency_penalty,
+        biases=params.logit_bias,
+        bans=changes.bans,
+        late=changes.late,
+        min_tokens=params.min_tokens,
+        max_tokens=params.max_tokens,
     )
+
+
+def _seen(request: Request, words: int) -> Ints:
+    """The tokens that a repetition penalty begins with, as bits."""
+    flags = np.zeros(words * 32, np.uint8)
+    if request.params.repetition_penalty != 1:
+        prefix = request.prefix.all_token_ids() if request.prefix else ()
+        flags[np.array([*prefix, *request.prompt_ids], np.int64)] = 1
+    return np.packbits(flags, bitorder="little").view("<i4")

@@ -119,7 +119,7 @@ class DeviceRunner:
         }
         trash = cache.keys.shape[2] // cache.block_size - 1
         self._layout = Layout(next(iter(self._attentions.values())).rows, trash)
-        self._drawing = Drawing(config.vocab_size, 2 * max_rows, device)
+        self._drawing = Drawing(config.vocab_size, max_rows, device)
         self._drawn = torch.zeros(max_rows, dtype=torch.int32, device=device)
         self._results = [
             torch.zeros(max_rows, dtype=torch.int32, pin_memory=device.type == "cuda")
@@ -323,6 +323,8 @@ class DeviceRunner:
             logits,
             tables.section("table", size.samples),
             self._drawing.seen,
+            self._drawing.records,
+            self._drawing.changed,
             tables.section("sample_rows", size.samples),
             tables.section("positions"),
             self._drawn,

@@ -13,10 +13,12 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.gpu.changes import change, note
 from kernels.gpu.early import let_start, starts_early, take_turn
 
 #: Columns of the sampling table, int32: temperature, top-p, min-p and repetition penalty (bits of
-#: a float32), top-k, seed (low and high half), row of the table of seen tokens or -1.
+#: a float32), top-k, seed (low and high half), and the number of its record if something changes
+#: its logits, else -1.
 PARAMETERS = 8
 #: Tokens that a program takes at a time.
 _TILE = 2048
@@ -24,15 +26,13 @@ _PIVOTS = 8
 
 
 @triton.jit
-def _scores(row, seen, token, VOCAB: tl.constexpr, penalty, penalised):
-    """Logits of a tile of tokens, float32, with the repetition penalty."""
+def _scores(row, scratch, changed, token, VOCAB: tl.constexpr):
+    """Logits of a tile of tokens, float32, as they are or as they were changed."""
     real = token < VOCAB
-    logit = tl.load(row + token, mask=real, other=float("-inf")).to(tl.float32)
-    if penalised:
-        word = tl.load(seen + token // 32, mask=real, other=0)
-        hit = ((word >> (token % 32)) & 1) != 0
-        changed = tl.where(logit > 0, logit / penalty, logit * penalty)
-        logit = tl.where(hit, changed, logit)
+    if changed:
+        logit = tl.load(scratch + token, mask=real, other=float("-inf"))
+    else:
+        logit = tl.load(row + token, mask=real, other=float("-inf")).to(tl.float32)
     return logit
 
 
@@ -46,9 +46,8 @@ def _order(value):
 @triton.jit
 def _threshold(
     row,
-    seen,
-    penalty,
-    penalised,
+    scratch,
+    changed,
     best,
     sharpness,
     floor,
@@ -69,7 +68,7 @@ def _threshold(
         reached = tl.zeros([TILE, PIVOTS], tl.float32)
         for start in range(0, VOCAB, TILE):
             token = start + tl.arange(0, TILE)
-            score = _scores(row, seen, token, VOCAB, penalty, penalised)
+            score = _scores(row, scratch, changed, token, VOCAB)
             if BY_MASS:
                 share = tl.exp((score - best) * sharpness)
             else:
@@ -89,10 +88,13 @@ def _sample(
     logits,
     table,
     seen,
+    records,
+    changed_logits,
     sample_rows,
     positions,
     drawn,
     seen_stride,
+    records_stride,
     VOCAB: tl.constexpr,
     TILE: tl.constexpr,
     PIVOTS: tl.constexpr,
@@ -111,17 +113,21 @@ def _sample(
     min_p = tl.load(entry + 2).to(tl.float32, bitcast=True)
     penalty = tl.load(entry + 3).to(tl.float32, bitcast=True)
     top_k = tl.load(entry + 4)
-    seen_row = tl.load(entry + 7)
-    penalised = seen_row >= 0
-    seen = seen + tl.maximum(seen_row, 0) * seen_stride
+    number = tl.load(entry + 7)
+    changed = number >= 0
+    seen = seen + tl.maximum(number, 0) * seen_stride
+    record = records + tl.maximum(number, 0) * records_stride
     row = logits + sample.to(tl.int64) * VOCAB
+    scratch = changed_logits + sample.to(tl.int64) * VOCAB
     position = tl.load(positions + here) + 1
+    if changed:
+        change(row, scratch, record, seen, penalty, VOCAB, TILE)
 
     best = tl.full([], float("-inf"), tl.float32)
     token = tl.full([], 0, tl.int32)
     for start in range(0, VOCAB, TILE):
         tile = start + tl.arange(0, TILE)
-        score = _scores(row, seen, tile, VOCAB, penalty, penalised)
+        score = _scores(row, scratch, changed, tile, VOCAB)
         highest = tl.max(score, 0)
         if highest > best:
             best = highest
@@ -129,27 +135,27 @@ def _sample(
 
     if temperature > 0:
         sharpness = 1 / temperature
-        # A bfloat16 logit has only the upper half of a float32's bits, unless a penalty changed it.
-        unit = tl.where(penalised, 1, 65536 if NARROW else 1).to(tl.int64)
+        # A bfloat16 logit has only the upper half of a float32's bits, unless it was changed.
+        unit = tl.where(changed, 1, 65536 if NARROW else 1).to(tl.int64)
         floor = tl.full([], -2147483648, tl.int64)
         mass = tl.full([], 0.0, tl.float32)
         if (top_k > 0) & (top_k < VOCAB):
             floor = _threshold(
-                row, seen, penalty, penalised, best, sharpness, floor, unit, top_k.to(tl.float32),
+                row, scratch, changed, best, sharpness, floor, unit, top_k.to(tl.float32),
                 False, VOCAB, TILE, PIVOTS,
             )  # fmt: skip
         if top_p < 1:
             for start in range(0, VOCAB, TILE):
-                score = _scores(row, seen, start + tl.arange(0, TILE), VOCAB, penalty, penalised)
+                score = _scores(row, scratch, changed, start + tl.arange(0, TILE), VOCAB)
                 weight = tl.exp((score - best) * sharpness)
                 mass += tl.sum(tl.where(_order(score) >= floor, weight, 0.0), 0)
             floor = _threshold(
-                row, seen, penalty, penalised, best, sharpness, floor, unit, mass * top_p,
+                row, scratch, changed, best, sharpness, floor, unit, mass * top_p,
                 True, VOCAB, TILE, PIVOTS,
             )  # fmt: skip
         kept = tl.full([], 0.0, tl.float32)
         for start in range(0, VOCAB, TILE):
-            score = _scores(row, seen, start + tl.arange(0, TILE), VOCAB, penalty, penalised)
+            score = _scores(row, scratch, changed, start + tl.arange(0, TILE), VOCAB)
             weight = tl.exp((score - best) * sharpness)
             chosen = (_order(score) >= floor) & (weight >= min_p)
             kept += tl.sum(tl.where(chosen, weight, 0.0), 0)
@@ -169,9 +175,9 @@ def _sample(
         for start in range(0, VOCAB, TILE):
             if found < 0:
                 tile = start + tl.arange(0, TILE)
-                score = _scores(row, seen, tile, VOCAB, penalty, penalised)
+                score = _scores(row, scratch, changed, tile, VOCAB)
                 weight = tl.exp((score - best) * sharpness)
-                chosen = (_order(score) >= floor) & (weight >= min_p)
+                chosen = (_order(score) >= floor) & (weight >= min_p) & (weight > 0)
                 weight = tl.where(chosen, weight, 0.0)
                 inside = tl.sum(weight, 0)
                 if before + inside > target:
@@ -186,15 +192,16 @@ def _sample(
 
     tl.store(drawn + sample, token)
     tl.store(positions + here, position)
-    if penalised:
-        word = seen + token // 32
-        tl.store(word, tl.load(word) | (1 << (token % 32)))
+    if changed:
+        note(record, seen, penalty, token)
 
 
 def sample(
     logits: torch.Tensor,
     table: torch.Tensor,
     seen: torch.Tensor,
+    records: torch.Tensor,
+    changed: torch.Tensor,
     sample_rows: torch.Tensor,
     positions: torch.Tensor,
     drawn: torch.Tensor,
@@ -204,8 +211,10 @@ def sample(
     Args:
         logits: [samples, vocab].
         table: int32 [samples, PARAMETERS], see `parameters`.
-        seen: int32 [any, ⌈vocab / 32⌉], bit t of a row says that token t occurred; the drawn token
-            is added.
+        seen: int32 [any, ⌈vocab / 32⌉], bit t of a row says that token t occurred; kept up to date
+            for rows with a repetition penalty.
+        records: int32 [any, RECORD], see `kernels.gpu.changes`; the drawn token is noted.
+        changed: float32 [samples or more, vocab], overwritten where logits are changed.
         sample_rows: int32 [samples], which batch row each sample belongs to; -1 draws nothing.
         positions: int32 [batch rows], of the tokens fed; increased by one where a token was drawn.
         drawn: int32 [samples or more], overwritten.
@@ -216,10 +225,13 @@ def sample(
         logits,
         table,
         seen,
+        records,
+        changed,
         sample_rows,
         positions,
         drawn,
         seen.stride(0),
+        records.stride(0),
         vocab,
         _TILE,
         _PIVOTS,
@@ -238,12 +250,13 @@ def parameters(
     top_k: int,
     seed: int,
     repetition_penalty: float = 1.0,
-    seen_row: int = -1,
+    record: int = -1,
 ) -> npt.NDArray[np.int32]:
-    """One row of the sampling table. `seed` is below 2^64; `seen_row` is -1 without a penalty."""
+    """One row of the sampling table. `seed` is below 2^64; `record` is -1 if nothing changes its
+    logits."""
     row = np.zeros(PARAMETERS, np.int32)
     row[:4].view(np.float32)[:] = (temperature, top_p, min_p, repetition_penalty)
     row[4] = min(top_k, 2**31 - 1)
     row[5:7] = np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32).view(np.int32)
-    row[7] = seen_row
+    row[7] = record
     return row

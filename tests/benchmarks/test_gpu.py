@@ -230,3 +230,11 @@ def test_unknown_names_are_refused(
     with pytest.raises(SystemExit):
         gpu.main()
     assert error in capsys.readouterr().err
+
+
+def test_replies_drawn_as_npcs_draw_them_have_records() -> None:
+    """Else the host would draw them, and the benchmark measure something else."""
+    stage = Stage(Setting("mini", drawing="npcs", config=SMALL))
+    stage.say(build("mini", 0)[:2], 3)
+    drawing = stage.runner._drawing  # type: ignore[attr-defined]
+    assert len(drawing._place) == 2 and not drawing._crowded_out

@@ -132,7 +132,7 @@ def test_mixed_rows_under_overlap(model: Path, device: torch.device) -> None:
 
     def mixed(running: Engine) -> dict[int, list[int]]:
         for number in range(4):
-            held = {"frequency_penalty": 1.5, "logit_bias": {5: 2.0}} if number % 2 else {}
+            held = {"frequency_penalty": 1.5, "logprobs": 1} if number % 2 else {}
             params = SamplingParams(max_tokens=5, temperature=0, ignore_eos=True, **held)
             running.submit([number, 7, 8], params)
         return finish(running)
@@ -140,29 +140,64 @@ def test_mixed_rows_under_overlap(model: Path, device: torch.device) -> None:
     assert mixed(overlapping(device_runner(model, device))) == mixed(engine(cpu_runner(model)))
 
 
-def test_the_host_draws_only_the_first_tokens_of_what_must_not_be_empty(
-    model: Path, device: torch.device
-) -> None:
-    """Replies that end at a token must have some before it; then the device goes on by itself."""
+#: What NPCs ask for, see `npc.settings.ReplySettings`, and more of it.
+NPCS = {
+    "min_tokens": 2,
+    "frequency_penalty": 0.8,
+    "presence_penalty": 0.2,
+    "logit_bias": {5: 2.0},
+    "bad_words": ("7", "3 4", "9 8 7"),
+    "top_k": 40,
+    "min_p": 0.1,
+    "top_p": 0.95,
+}
 
-    def speak(running: Engine) -> dict[int, list[int]]:
+
+def test_the_device_draws_all_that_npcs_ask_for(model: Path, device: torch.device) -> None:
+    """Penalties, biases, bans and first tokens, at once and one step ahead of the host."""
+
+    def speak(running: Engine, temperature: float) -> dict[int, list[int]]:
         for number in range(4):
-            params = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True, min_tokens=2)
+            params = SamplingParams(max_tokens=9, temperature=temperature, seed=number, **NPCS)  # type: ignore[arg-type]
             running.submit([number, 7, 8], params)
         return finish(running)
 
     runner = device_runner(model, device)
-    asked: list[int] = []
+    asked: list[Request] = []
     by_host = runner._drawing.by_host
 
     def watched(request: Request) -> bool:
         if by_host(request):
-            asked.append(request.outputs)
+            asked.append(request)
         return by_host(request)
 
     runner._drawing.by_host = watched  # type: ignore[method-assign]
+    running = overlapping(runner)
+    assert speak(running, 0.0) == speak(engine(cpu_runner(model)), 0.0)
+    said = list(speak(running, 0.4).values())
+    assert said == list(speak(engine(device_runner(model, device, eager=True)), 0.4).values())
+    assert not asked
+
+
+def test_more_requests_than_there_are_records(model: Path, device: torch.device) -> None:
+    """Those that find no room in time are drawn on the host; records of replies that have ended
+    are given to others.
+    """
+    runner = device_runner(model, device)
+    runner._drawing._free = [3]
+
+    def speak(running: Engine) -> list[list[int]]:
+        said = []
+        for _ in range(2):
+            for number in range(3):
+                bans = {"bad_words": ("1", "2 3"), "frequency_penalty": 1.0}
+                params = SamplingParams(max_tokens=4, temperature=0, **bans)  # type: ignore[arg-type]
+                running.submit([number, 7, 8], params)
+            said += list(finish(running).values())
+        return said
+
     assert speak(overlapping(runner)) == speak(engine(cpu_runner(model)))
-    assert asked and max(asked) < 2
+    assert runner._drawing._place
 
 
 @pytest.mark.gpu

@@ -10,6 +10,7 @@ import torch
 pytest.importorskip("triton", reason="Triton is not installed: pip install troupe-npc[gpu]")
 
 from engine.decoding.sampling import uniform as cpu_uniform
+from kernels.gpu.changes import RECORD
 from kernels.gpu.sampling import parameters, sample
 from kernels.reference_sampling import sample_row, uniform
 
@@ -43,7 +44,7 @@ def case(
             seen[number, token // 32] |= np.uint32(1 << token % 32)
         defaults: dict[str, Any] = {"top_p": 1.0, "min_p": 0.0, "top_k": 0}
         row = number if penalised else -1
-        table.append(parameters(seed=chance.randrange(2**64), seen_row=row, **defaults | way))
+        table.append(parameters(seed=chance.randrange(2**64), record=row, **defaults | way))
     bits = torch.from_numpy(seen.view(np.int32)).to(device)
     stacked = np.stack(table)
     return logits, torch.from_numpy(stacked).to(device), bits, sets, stacked
@@ -55,7 +56,9 @@ def draw(
     count = len(logits)
     drawn = torch.full((count,), -7, dtype=torch.int32, device=logits.device)
     rows = torch.arange(count, dtype=torch.int32, device=logits.device)
-    sample(logits, table, seen, rows, positions, drawn)
+    records = torch.zeros(len(seen), RECORD, dtype=torch.int32, device=logits.device)
+    changed = torch.full_like(logits, float("nan"), dtype=torch.float32)
+    sample(logits, table, seen, records, changed, rows, positions, drawn)
     return [int(token) for token in drawn.tolist()]
 
 

@@ -1,0 +1,142 @@
+"""The device changes logits as the CPU does, step after step."""
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("triton", reason="Triton is not installed: pip install troupe-npc[gpu]")
+
+from engine.decoding.penalties import LogitChanges
+from engine.params import SamplingParams
+from kernels.gpu.changes import BANS, BIASES, CONTEXT, DISTINCT, RECORD, record
+from kernels.gpu.sampling import parameters, sample
+from tests.triton_mode import kernel_device
+
+VOCAB = 90
+TOKEN = st.integers(0, 7)
+BAN = st.lists(TOKEN, min_size=1, max_size=4).map(tuple)
+STEPS = 6
+
+
+def recorded(changes: LogitChanges, params: SamplingParams) -> np.ndarray | None:
+    return record(
+        presence=params.presence_penalty,
+        frequency=params.frequency_penalty,
+        biases=params.logit_bias,
+        bans=changes.bans,
+        late=changes.late,
+        min_tokens=params.min_tokens,
+        max_tokens=params.max_tokens,
+    )
+
+
+def on_device(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(array).to(kernel_device())
+
+
+def seen_bits(tokens: Sequence[int]) -> np.ndarray:
+    flags = np.zeros(-(-VOCAB // 32) * 32, np.uint8)
+    flags[list(tokens)] = 1
+    return np.packbits(flags, bitorder="little").view("<i4")
+
+
+@given(
+    fields=st.fixed_dictionaries(
+        {
+            "presence_penalty": st.sampled_from([0.0, 0.7]),
+            "frequency_penalty": st.sampled_from([0.0, 1.1]),
+            "repetition_penalty": st.sampled_from([1.0, 1.5]),
+            "logit_bias": st.dictionaries(TOKEN, st.sampled_from([-3.0, 2.0]), max_size=4),
+            "min_tokens": st.integers(0, 3),
+        }
+    ),
+    bans=st.lists(BAN, max_size=40),
+    seed=st.integers(0, 2**20),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+)
+@settings(max_examples=40, deadline=None)
+def test_logits_change_as_on_the_cpu(
+    fields: Mapping[str, Any], bans: list[tuple[int, ...]], seed: int, dtype: torch.dtype
+) -> None:
+    """Greedy, from a few tokens only, so that all that can happen happens; beside a row that is
+    drawn as it is.
+    """
+    params = SamplingParams(max_tokens=STEPS, temperature=0.0, **fields)
+    prompt, late = [1, 5], frozenset({2})
+    changes = LogitChanges(params, prompt, late, bans)
+    wanted = recorded(changes, params)
+    assert wanted is not None
+    records = np.full((3, RECORD), 7, np.int32)  # what stands behind a record is not read
+    records[2, : len(wanted)] = wanted
+    records_there, seen = on_device(records), on_device(np.stack([seen_bits(prompt)] * 3))
+    plain = {"temperature": 0.0, "top_p": 1.0, "min_p": 0.0, "top_k": 0, "seed": 1}
+    penalty = params.repetition_penalty
+    rows = [parameters(**plain), parameters(**plain, repetition_penalty=penalty, record=2)]  # type: ignore[arg-type]
+    table, samples = on_device(np.stack(rows)), on_device(np.arange(2, dtype=np.int32))
+    positions = on_device(np.zeros(2, np.int32))
+    changed = torch.full((2, VOCAB), float("nan"), device=kernel_device())
+    chance = np.random.default_rng(seed)
+    for _ in range(STEPS):
+        numbers = chance.normal(0, 1, (2, VOCAB)).astype(np.float32)
+        numbers[:, :8] += 4
+        logits = torch.from_numpy(numbers).to(kernel_device(), dtype)
+        drawn = torch.full((2,), -7, dtype=torch.int32, device=kernel_device())
+        sample(logits, table, seen, records_there, changed, samples, positions, drawn)
+        row = logits[1].float().cpu().numpy().copy()
+        changes.apply(row)
+        np.testing.assert_allclose(changed[1].cpu().numpy(), row, rtol=1e-6)
+        token = int(drawn[1])
+        assert row[token] == row.max()
+        assert int(drawn[0]) == int(logits[0].float().argmax())
+        changes.push(token)
+    assert changed[0].isnan().all(), "what nothing changes is not copied"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"bans": [(1,) * (CONTEXT.value + 2)]},
+        {"bans": [(n, 1) for n in range(BANS.value)], "min_tokens": 1},
+        {"biases": dict.fromkeys(range(BIASES.value + 1), 1.0)},
+        {"presence": 0.1, "max_tokens": DISTINCT.value + 1},
+    ],
+)
+def test_what_no_record_can_hold_is_left_to_the_host(fields: dict[str, Any]) -> None:
+    usual: dict[str, Any] = {"presence": 0.0, "frequency": 0.0, "biases": {}, "bans": []}
+    usual |= {"late": [0], "min_tokens": 0, "max_tokens": 10_000}
+    assert record(**usual) is not None
+    assert record(**usual | fields) is None
+
+
+def test_a_full_record_counts_every_token() -> None:
+    """512 different tokens, and each of them once more."""
+    params = SamplingParams(max_tokens=DISTINCT.value, frequency_penalty=1.0)
+    changes = LogitChanges(params, [], frozenset())
+    found = recorded(changes, params)
+    assert found is not None
+    records = on_device(np.zeros((1, RECORD), np.int32))
+    records[0, : len(found)] = torch.from_numpy(found)
+    plain = {"temperature": 0.0, "top_p": 1.0, "min_p": 0.0, "top_k": 0, "seed": 1}
+    table = on_device(parameters(**plain, record=0)[None])  # type: ignore[arg-type]
+    vocab = 600
+    seen = on_device(np.zeros((1, vocab // 32 + 1), np.int32))
+    changed = torch.zeros(1, vocab, device=kernel_device())
+    order = random.Random(3).sample(range(vocab), DISTINCT.value)
+    row = on_device(np.zeros(1, np.int32))
+    for step, token in enumerate([*order, *order[::5]]):
+        logits = torch.zeros(1, vocab, device=kernel_device())
+        logits[0, token] = 100.0
+        drawn = on_device(np.zeros(1, np.int32))
+        sample(logits, table, seen, records, changed, row, row.clone(), drawn)
+        assert int(drawn[0]) == token, step
+        if step in (100, 511, 600):
+            expected = logits[0].cpu().numpy().copy()
+            changes.apply(expected)
+            np.testing.assert_allclose(changed[0].cpu().numpy(), expected, rtol=1e-6)
+        changes.push(token)
