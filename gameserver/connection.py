@@ -142,6 +142,8 @@ class Connection:
         message = None
         try:
             message = parse(frame, self._settings.limits, binary=self._binary)
+            if message.t != "heartbeat" and self._house.journal.doubtful:
+                await self._house.journal.prove(self._settings.store.wait_s)
             elsewhere = None if wait_s else await self._prepare(message)
             if self._closing is not None or (self._session is not None and self._session.parted):
                 return  # in the second case the client is about to hear of it, and asks again there
@@ -207,7 +209,7 @@ class Connection:
     def _is_stuck(self) -> bool:
         """Whether what happens cannot be kept just now."""
         journal = self._house.journal
-        return journal.late or journal.waiting_s > self._settings.store.wait_s
+        return journal.late or journal.waiting_s >= self._settings.store.wait_s
 
     def _respond(
         self, message: Message, received: float, wait_s: float

@@ -291,6 +291,8 @@ class GameServer:
             raise StoreError(str(error)) from error
         assert isinstance(held, Holding)
         self._own_book = Book(bucket, self._journal, held)
+        if self._journal.store.survives:
+            self._journal.proof = self._own_book
         kept = self._own_book.take("budgets").get("")
         if kept is not None:
             self.budgets.restore(kept)

@@ -31,6 +31,8 @@ from gameserver.tally import Tally
 
 #: Most units of one commit, so that none takes long.
 _GROUP = 512
+#: For so long after a commit the store is taken to be well.
+_TRUSTED_S = 1.0
 #: Waits after a commit that failed: short, because everybody's events wait with it.
 _RETRY_S = (0.02, 0.05, 0.1, 0.2, 0.5)
 
@@ -81,6 +83,8 @@ class Journal(Gate):
         self.on_lost: Callable[[Mapping[str, int]], None] = lambda buckets: None
         #: Told of each bucket that something was written to, right before that is committed.
         self.on_commit: Callable[[str], None] = lambda bucket: None
+        #: Something of ours is written here to see whether the store is well; None: nobody looks.
+        self.proof: Book | None = None
         self._tally = tally
         # Memory takes a write as fast as we could put it aside.
         self._memory = store if isinstance(store, MemoryStore) else None
@@ -89,6 +93,7 @@ class Journal(Gate):
         self._flight: Sequence[Unit] = ()  # being committed
         self._touched: set[str] = set()
         self._oldest = math.inf  # monotonic time of the oldest unit that is not kept
+        self._kept_at = -math.inf  # monotonic time of the latest commit
         self._lost: set[tuple[str, int]] = set()
         self._something = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -124,6 +129,24 @@ class Journal(Gate):
             opened = asyncio.Event()
             self.when_opened(opened.set)
             await opened.wait()
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether it is some time since the store has taken anything: its disk may be full."""
+        return self.proof is not None and time.monotonic() - self._kept_at >= _TRUSTED_S
+
+    async def prove(self, wait_s: float) -> None:
+        """Before something is accepted: have the store take something if it is `doubtful`. After
+        `wait_s` at most, it has, or `waiting_s` tells."""
+        if self.proof is None or not self.doubtful:
+            return
+        if self._oldest == math.inf:
+            self.begin()
+            self.proof.put("proof", str(time.time_ns()).encode())
+            self.begin()
+        if (left_s := wait_s - self.waiting_s) > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.settled(), left_s)
 
     def begin(self) -> None:
         """What is written from now on, until this is called again or other things happen, comes to
@@ -182,6 +205,7 @@ class Journal(Gate):
                 group = self._flight = [self._pending.popleft() for _ in range(count)]
                 began = time.monotonic()
                 lost = await self._commit(group)
+                self._kept_at = time.monotonic()
                 self._flight = ()
                 self._oldest = began if self._pending else math.inf
                 self._tally.count("store_units", len(group))

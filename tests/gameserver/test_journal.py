@@ -209,3 +209,35 @@ async def test_memory_keeps_everything_at_once() -> None:
     book.put("k", b"v")
     assert journal.written == journal.durable == 0
     assert await store.peek("inn", "k") == b"v"
+
+
+async def test_a_store_that_was_idle_is_tried_before_anything_is_accepted(scene: Scene) -> None:
+    journal, wait_s = scene.journal, 0.05
+    assert not journal.doubtful, "nobody asked for proof"
+    journal.proof = Book("node.a", journal, Holding(1, {}, ()))
+    assert journal.doubtful
+    await journal.prove(wait_s)
+    assert journal.waiting_s >= wait_s, "it takes nothing"
+    written = journal.written
+    for _ in range(3):
+        await journal.prove(wait_s)
+    assert journal.written == written, "one try is enough"
+
+    scene.store.free.set()
+    await journal.settled()
+    assert not journal.doubtful
+    await journal.prove(wait_s)
+    assert journal.written == written, "what is known to be well is not tried"
+
+
+async def test_what_is_written_after_the_proof_is_a_unit_of_its_own(scene: Scene) -> None:
+    journal = scene.journal
+    journal.proof = Book("node.a", journal, Holding(1, {}, ()))
+    proving = asyncio.create_task(journal.prove(20.0))
+    await a_moment()
+    scene.book.put("k", b"v")
+    scene.store.free.set()
+    await proving
+    await journal.settled()
+    units = [unit for group in scene.store.commits for unit in group]
+    assert [list(unit.epochs) for unit in units] == [["node.a"], ["inn"]]
