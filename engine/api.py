@@ -11,7 +11,6 @@ from engine.build import build_engine, kv_summary
 from engine.config import EngineConfig
 from engine.errors import EngineError, EngineStopped, InvalidRequest, OutOfMemory
 from engine.face import AnyEngine
-from engine.forecast import Expectation
 from engine.grammar import KINDS, Grammar
 from engine.listeners import Listeners
 from engine.loop import READ
@@ -50,6 +49,7 @@ class AsyncEngine(AnyEngine):
         self.model_name = "script" if isinstance(model, ScriptedModel) else model.name
         self.max_model_len = self._engine.max_model_len
         self.summary = kv_summary(self._engine, model, config)
+        self.notices: tuple[str, ...] = ()
         self.held = not self.scripted
         self.grammar_kinds = KINDS
         self.halted = False
@@ -272,10 +272,6 @@ class AsyncEngine(AnyEngine):
         finally:
             self._engine.cancel(request)
             self._wake.set()
-
-    def expect(self, priority: int, prefix: Prefix | None = None) -> Expectation:
-        """See `AnyEngine.expect`."""
-        return self._engine.forecast.of(priority, prefix=prefix)
 
     def measures(self) -> list[Series]:
         """Histograms of waits, gaps and sizes; see `engine.measures`."""

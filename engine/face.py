@@ -28,6 +28,7 @@ class AnyEngine(Protocol):
         tokenizer, chat: of the model, or such as the engine understands.
         model_name: for people.
         summary: one line on where and how much it computes, for people.
+        notices: what it cannot do that NPCs may want, and what to do about it, for people.
         max_model_len: most tokens of prefix, prompt and output together.
         scripted: whether replies come from a file (`script:FILE`), and `scripted_length`, the
             longest.
@@ -41,6 +42,7 @@ class AnyEngine(Protocol):
     chat: ChatFormat
     model_name: str
     summary: str
+    notices: Collection[str]
     max_model_len: int
     scripted: bool
     scripted_length: int

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.decoding.stops import SentenceEnd
-from engine.errors import NoRoom
+from engine.errors import NoRoom, RemoteUnavailable
 from engine.outputs import RequestOutput, Usage
 from engine.ticket import Ticket
 from gameserver.messages import Status, TurnAction, TurnError, TurnUsage
@@ -33,6 +33,7 @@ class Cue:
         listeners: the sessions that hear a whisper; None: everybody in the scene.
         prefill: words the answer begins with.
         greeting: the words of a greeting, which no model needs to find.
+        bark: those of a bark, for want of time for an answer.
     """
 
     line: Line
@@ -42,6 +43,12 @@ class Cue:
     listeners: frozenset["Session"] | None = None
     prefill: str = ""
     greeting: str = ""
+    bark: str = ""
+
+    @property
+    def authored(self) -> str:
+        """Words that are not the model's; "" if those are to be found."""
+        return self.greeting or self.bark
 
     @property
     def hearers(self) -> frozenset[str] | None:
@@ -179,8 +186,10 @@ def natural_ending(answer: Answer, output: RequestOutput) -> Ending:
         return Ending("truncated", "length", n)
     if output.finish == "cancelled":
         return Ending("interrupted", "engine_stopped", n)
-    if isinstance(output.refusal, NoRoom):
-        msg, retry_ms = "memory is short", output.refusal.retry_ms
+    if isinstance(output.refusal, NoRoom | RemoteUnavailable):
+        remote = isinstance(output.refusal, RemoteUnavailable)
+        msg = "no model server answers" if remote else "memory is short"
+        retry_ms = output.refusal.retry_ms
         return Ending("failed", "engine", n, TurnError(Code.BUSY, msg, retry_ms))
     return Ending("failed", "engine", n, TurnError(Code.INTERNAL, output.error or "engine failure"))
 

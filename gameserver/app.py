@@ -18,8 +18,11 @@ import structlog
 
 from engine.api import AsyncEngine
 from engine.build import load
+from engine.errors import ModelError
+from engine.face import AnyEngine
 from engine.measures import Series
 from engine.profile import Profile
+from engine.remote.config import RemoteConfig
 from engine.scripted import ScriptedModel
 from engine.weights.load import LoadedModel, load_vocabulary
 from gameserver.access import LOOPBACK
@@ -102,7 +105,7 @@ class Application:
     ) -> None:
         self.settings = settings
         self.readiness = Readiness(on_step)
-        self.engine: AsyncEngine | None = None
+        self.engine: AnyEngine | None = None
         self.memories: Memories | None = None
         self.cast: Cast | None = None
         self.game: GameServer | None = None
@@ -155,8 +158,6 @@ class Application:
             self.memories = await Memories.open(path, settings.memory, data_dir=models)
             sources.append(partial(MemorySource, self.memories))
         self.engine = await self._in_thread(self._make_engine)
-        if self._profile is not None:
-            self.engine.attach(self._profile)
         await self.engine.start()
         if settings.safety.note_steering:
             sources.append(wary)
@@ -343,9 +344,31 @@ class Application:
             ],
         }
 
-    def _make_engine(self) -> AsyncEngine:
-        """Runs in a thread of its own: it downloads, computes, and takes a lot of memory."""
-        return AsyncEngine(self._load_model(), self.settings.engine)
+    def _make_engine(self) -> AnyEngine:
+        """Runs in a thread of its own: it downloads, computes, and takes a lot of memory, or waits
+        for servers elsewhere.
+        """
+        if self.settings.remote is not None:
+            return self._remote_engine(self.settings.remote)
+        engine = AsyncEngine(self._load_model(), self.settings.engine)
+        if self._profile is not None:
+            engine.attach(self._profile)
+        return engine
+
+    def _remote_engine(self, config: RemoteConfig) -> AnyEngine:
+        # Imported here: whoever has an engine of their own needs nothing of it.
+        from engine.remote.engine import RemoteEngine
+
+        if self._profile is not None:
+            raise ModelError("a profile is of an engine of our own: leave out --profile or remote")
+        words = None
+        if config.tokenizer is not None:
+            words = load_vocabulary(
+                config.tokenizer, data_dir=self._data_dir, progress=self._loading
+            )
+        return RemoteEngine.connect(
+            config, self.settings.engine, words, lambda message: self._loading(message, 0, 0)
+        )
 
     def _load_model(self) -> LoadedModel | ScriptedModel:
         spec, config = self.settings.model, self.settings.engine

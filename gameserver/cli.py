@@ -62,6 +62,35 @@ def serve(
             metavar="MODEL",
         ),
     ] = None,
+    engine: Annotated[
+        Literal["own", "remote"] | None,
+        typer.Option(
+            help="Who computes replies: this machine, or a cluster (vLLM, SGLang, NIM, "
+            "llama-server) that --remote-url or the settings name. Default: the cluster, if one is "
+            "named."
+        ),
+    ] = None,
+    remote_url: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Address of a server that speaks OpenAI's API. May be given again.", metavar="URL"
+        ),
+    ] = None,
+    remote_model: Annotated[
+        str | None,
+        typer.Option(help="Its model. Default: the first it lists.", metavar="NAME"),
+    ] = None,
+    remote_tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            help="The model's tokenizer (folder, hub id, GGUF file): sends token ids instead of "
+            "messages.",
+            metavar="MODEL",
+        ),
+    ] = None,
+    remote_key_file: Annotated[
+        Path | None, typer.Option(help="File that holds its API key.", metavar="FILE")
+    ] = None,
     scenes: Annotated[
         list[Path] | None,
         typer.Option(
@@ -151,9 +180,15 @@ def serve(
         "redis": redis,
         "watch": watch,
     }
+    remote = {
+        "urls": tuple(remote_url) if remote_url else None,
+        "model": remote_model,
+        "tokenizer": remote_tokenizer,
+        "key_file": str(remote_key_file) if remote_key_file else None,
+    }
     display = StartupDisplay(_err)
     try:
-        settings = _overridden(Settings.load(config), given)
+        settings = _overridden(_computed_by(engine, Settings.load(config), remote), given)
         node = Application(
             settings,
             data_dir=data_folder(settings),
@@ -230,6 +265,27 @@ def _overridden(settings: "Settings", given: dict[str, Any]) -> "Settings":
         raise CannotStart(str(error).replace("$.", "--").replace("_", "-")) from None
 
 
+def _computed_by(
+    engine: Literal["own", "remote"] | None, settings: "Settings", given: dict[str, Any]
+) -> "Settings":
+    """Settings with the cluster that the command line names, or with none.
+
+    Raises:
+        CannotStart: there is none, or an option is wrong.
+    """
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if engine == "own" or (engine is None and not chosen):
+        if chosen:
+            raise CannotStart("--remote-... is of no use with --engine own")
+        return settings if engine is None else msgspec.structs.replace(settings, remote=None)
+    known = {} if settings.remote is None else msgspec.to_builtins(settings.remote)
+    if "key_file" in chosen:
+        known.pop("key_variable", None)
+    if not {"urls"} <= (known | chosen).keys():
+        raise CannotStart("a remote engine needs --remote-url, or remote: urls in the settings")
+    return _overridden(settings, {"remote": known | chosen})
+
+
 def _welcome(display: "StartupDisplay", node: "Application") -> None:
     """Say where everything is."""
     from gameserver.http.listener import authority
@@ -243,6 +299,7 @@ def _welcome(display: "StartupDisplay", node: "Application") -> None:
         ("Game port", f"ws://{authority(settings.host, node.game_port)}"),
         ("Model", node.engine.model_name),
         ("", node.engine.summary),
+        *(("Notice", notice) for notice in node.engine.notices),
     ]
     scenes = list(node.cast.scenes.values())
     for scene in scenes[:_SHOWN]:

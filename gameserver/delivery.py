@@ -127,7 +127,8 @@ class Delivery:
         brief = self._plot.brief(self._npc, cue)
         self._dialogue.state = brief.state
         urgent = brief.urgent if self._urgent_by_quest else None
-        request = replace(answer.request, offer=brief.offer, urgent=urgent)
+        offer = brief.offer if self._dialogue.may_act else None
+        request = replace(answer.request, offer=offer, urgent=urgent)
         speech = self._safety.listen(self._dialogue.persona, cue.line)
         answer.equip(request, self._dialogue.channels(request), speech)
 

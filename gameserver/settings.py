@@ -8,7 +8,9 @@ import msgspec
 import yaml
 
 from engine.config import EngineConfig
+from engine.remote.config import RemoteConfig
 from gameserver.nodes.settings import NodesSettings
+from gameserver.overload.settings import OverloadSettings
 from gameserver.state.settings import StateSettings
 from npc.safety.settings import SafetySettings
 from npc.settings import MemorySettings, ReplySettings
@@ -374,8 +376,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     nodes: NodesSettings = NodesSettings()
     state: StateSettings = StateSettings()
     budgets: BudgetSettings = BudgetSettings()
+    overload: OverloadSettings = OverloadSettings()
     api: ApiSettings = ApiSettings()
     engine: EngineConfig = EngineConfig()
+    #: A cluster that speaks in place of an engine of our own; `model` is not loaded then.
+    remote: RemoteConfig | None = None
     replies: ReplySettings = ReplySettings()
     memory: MemorySettings = MemorySettings()
     safety: SafetySettings = SafetySettings()

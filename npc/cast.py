@@ -31,10 +31,14 @@ WARM_NPCS = 64
 class SceneTexts:
     """What the prefixes of one version of a scene say."""
 
-    def __init__(self, pack: ScenePack, npcs: Roster, writer: PromptWriter) -> None:
+    def __init__(
+        self, pack: ScenePack, npcs: Roster, writer: PromptWriter, *, may_act: bool
+    ) -> None:
+        """`may_act` is whether NPCs are told what they can do."""
         self._pack = pack
         self._npcs = npcs
         self._writer = writer
+        self._may_act = may_act
 
     def root(self) -> Sequence[int]:
         """See `scenes.library.Texts`."""
@@ -42,7 +46,9 @@ class SceneTexts:
 
     def part(self, name: str) -> Sequence[int]:
         """See `scenes.library.Texts`; parts are named by NPC id."""
-        return self._writer.persona(self._npcs.persona(name), self._pack.lore)
+        persona = self._npcs.persona(name)
+        known = persona if self._may_act else replace(persona, actions=())
+        return self._writer.persona(known, self._pack.lore)
 
 
 class OpenScene:
@@ -251,7 +257,7 @@ class Cast:
 
         await self._prepare(read)
 
-        texts = SceneTexts(pack, npcs, self._writer)
+        texts = self._texts(pack, npcs)
         await self._library.replace(pack, texts, self._first(pack.id, npcs), exchange)
         return _difference(pack.id, old.npcs, npcs)
 
@@ -265,7 +271,7 @@ class Cast:
         await self._prepare(read)
         if self._replies.feelings.judge and not self.engine.scripted:
             await self.engine.prepare(GRAMMAR)  # the first verdict must not hold up the event loop
-        texts = SceneTexts(pack, npcs, self._writer)
+        texts = self._texts(pack, npcs)
         opened = await self._library.open(pack, texts, self._first(pack.id, npcs), progress)
         scene = self._scenes[pack.id] = self._scene(opened, read)
         return scene
@@ -288,6 +294,10 @@ class Cast:
                 except InvalidRequest as error:
                     where = f"{npc}: actions {action.name}"
                     raise PackError(read.pack.file, 0, where, str(error)) from error
+
+    def _texts(self, pack: ScenePack, npcs: Roster) -> SceneTexts:
+        may_act = "lark" in self.engine.grammar_kinds
+        return SceneTexts(pack, npcs, self._writer, may_act=may_act)
 
     def _first(self, scene_id: str, npcs: Roster) -> list[str]:
         """Whom to keep warm in a scene beside those of the others."""

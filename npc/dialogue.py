@@ -136,6 +136,11 @@ class Dialogue:
         self._recall = Recall(persona.examples)
         self.feelings.recast(persona, reactions)
 
+    @property
+    def may_act(self) -> bool:
+        """Whether the engine can hold replies to what the NPC may do; else it only talks."""
+        return "lark" in self._engine.grammar_kinds
+
     def check(self, text: str) -> None:
         """Raise `ContextExceeded` if a line is too long to be answered."""
         most = self._room - self._writer.overhead - self._writer.name_size
@@ -224,10 +229,10 @@ class Dialogue:
     def channels(self, request: TurnRequest) -> Channels:
         """What takes the engine's words of a turn apart."""
         offer = request.offer
-        if not self._engine.scripted:
-            return Channels(offer)
         if offer is None:  # an exact stream is what a script is for
-            return Channels(plain=True)
+            return Channels(plain=self._engine.scripted)
+        if self._engine.held:
+            return Channels(offer)
         return Channels(offer, partial(self._engine.conforms, offer.grammar()))
 
     def said_enough(self, request: TurnRequest, tokens: int) -> bool:

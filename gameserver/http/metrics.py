@@ -37,6 +37,8 @@ COUNTERS = frozenset(
         "requests_refused",
         "batch_used",
         "batch_possible",
+        "remote_requests",
+        "remote_retries",
         "connections_opened",
         "handshakes_refused",
         "budget_tokens",
@@ -83,7 +85,7 @@ COUNTERS = frozenset(
 #: Counters kept by cause become one counter with a label: `errors_bad_json` is
 #: `errors_total{code="bad_json"}`. Causes are the protocol's own lists, so labels stay few.
 BY_CAUSE = re.compile(
-    r"(errors|closes|mqtt_dropped|http|turns_ended|refused|filtered|redacted|steering|over_budget)_(\w+)"
+    r"(errors|closes|mqtt_dropped|http|turns_ended|refused|filtered|redacted|steering|over_budget|remote_errors)_(\w+)"
 )
 
 

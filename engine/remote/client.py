@@ -1,0 +1,201 @@
+"""Requests to servers of OpenAI's API, and what goes wrong with them, sorted by what to do."""
+
+import json
+import os
+import ssl
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+
+from engine.errors import ModelError
+from engine.remote.config import RemoteConfig
+from engine.remote.events import EventReader, Nonsense, Piece, SaidNo, error_text, read_piece
+from engine.remote.grammars import Fields
+
+#: Of a refusal so much is read, and of an answer in one piece.
+_REFUSAL_BYTES, _ANSWER_BYTES = 16_384, 32 << 20
+_TOO_MANY, _UNAVAILABLE = 429, 503
+
+
+class Trouble(Exception):
+    """A request came to nothing, or broke off; the text is for people.
+
+    Attributes:
+        kind: of `KINDS`, for counting.
+        again: whether another try may go better.
+        blame: whether it speaks against the server.
+        retry_s: seconds after which the server wants to be asked again, if it said so.
+        status: of the HTTP answer; None without one.
+    """
+
+    KINDS = ("unreachable", "slow", "cut", "nonsense", "busy", "failed", "refused")
+
+    def __init__(
+        self,
+        kind: str,
+        text: str,
+        *,
+        again: bool = True,
+        blame: bool = True,
+        retry_s: float | None = None,
+        status: int | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.again = again
+        self.blame = blame
+        self.retry_s = retry_s
+        self.status = status
+
+
+def base_of(url: str) -> str:
+    """The address that paths are put behind."""
+    return url.rstrip("/").removesuffix("/v1") + "/v1/"
+
+
+def read_key(config: RemoteConfig) -> str | None:
+    """The API key that the settings name.
+
+    Raises:
+        ModelError: there is none where they say.
+    """
+    if config.key_file is not None:
+        try:
+            key = Path(config.key_file).expanduser().read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelError(f"remote.key_file: cannot read {config.key_file}: {error}") from error
+        where = f"remote.key_file: {config.key_file}"
+    elif config.key_variable is not None:
+        key = os.environ.get(config.key_variable, "").strip()
+        where = f"remote.key_variable: {config.key_variable} in the environment"
+    else:
+        return None
+    if not key or not key.isascii() or not key.isprintable():
+        raise ModelError(f"{where} holds no API key: one line of plain ASCII is needed")
+    return key
+
+
+def _trust(config: RemoteConfig) -> ssl.SSLContext | bool:
+    if not config.verify:
+        return False
+    context = ssl.create_default_context()
+    if config.ca_file is not None:
+        try:
+            context.load_verify_locations(Path(config.ca_file).expanduser())
+        except (OSError, ssl.SSLError) as error:
+            raise ModelError(f"remote.ca_file: cannot use {config.ca_file}: {error}") from error
+    return context
+
+
+class Client:
+    """A pool of connections. Belongs to the event loop it is used in.
+
+    Args:
+        config: addresses, key, certificates.
+
+    Raises:
+        ModelError: the key or the certificates cannot be used.
+    """
+
+    def __init__(self, config: RemoteConfig) -> None:
+        key = read_key(config)
+        most = config.in_flight + len(config.urls)
+        self._http = httpx.AsyncClient(
+            headers={
+                # What is compressed could be of any size; what is said is short.
+                "accept-encoding": "identity",
+                **({"authorization": f"Bearer {key}"} if key else {}),
+            },
+            verify=_trust(config),
+            # Whoever asks knows how long to wait for what.
+            timeout=httpx.Timeout(None, connect=config.connect_s, write=config.connect_s),
+            limits=httpx.Limits(max_connections=most, max_keepalive_connections=most),
+            # Nothing but the settings says where words of players go.
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def stream(self, base: str, path: str, body: Fields) -> AsyncGenerator[Piece]:
+        """A reply piece by piece; closing the generator closes its connection.
+
+        Raises:
+            Trouble: it came to nothing, or broke off.
+        """
+        try:
+            async with self._http.stream("POST", base + path, json=body) as response:
+                if response.status_code != httpx.codes.OK:
+                    raise _refusal(response, await _read(response, _REFUSAL_BYTES))
+                reader = EventReader()
+                async for part in response.aiter_raw():
+                    for data in reader.push(part):
+                        yield read_piece(data)
+                for data in reader.flush():
+                    yield read_piece(data)
+        except httpx.HTTPError as error:
+            raise _broken(base, error) from error
+        except Nonsense as error:
+            raise Trouble("nonsense", f"{base} sent nonsense: {error}") from error
+        except SaidNo as error:
+            raise Trouble("failed", f"{base}: {error}", blame=False) from error
+
+    async def ask(self, method: str, base: str, path: str, body: Fields | None = None) -> Any:
+        """An answer in one piece, read as JSON.
+
+        Raises:
+            Trouble: it came to nothing.
+        """
+        try:
+            async with self._http.stream(method, base + path, json=body) as response:
+                if response.status_code != httpx.codes.OK:
+                    raise _refusal(response, await _read(response, _REFUSAL_BYTES))
+                raw = await _read(response, _ANSWER_BYTES)
+        except httpx.HTTPError as error:
+            raise _broken(base, error) from error
+        try:
+            return json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            raise Trouble("nonsense", f"{base}{path} answers with what is no JSON") from error
+
+
+async def _read(response: httpx.Response, most: int) -> bytes:
+    """The body of an answer, up to so many bytes."""
+    raw = bytearray()
+    async for part in response.aiter_raw():
+        raw += part
+        if len(raw) >= most:
+            break
+    return bytes(raw[:most])
+
+
+def _broken(base: str, error: httpx.HTTPError) -> Trouble:
+    what = str(error) or type(error).__name__
+    if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+        return Trouble("unreachable", f"nobody answers at {base} ({what})")
+    return Trouble("cut", f"the connection to {base} broke: {what}")
+
+
+def _refusal(response: httpx.Response, raw: bytes) -> Trouble:
+    status = response.status_code
+    try:
+        said = error_text(json.loads(raw))
+    except (ValueError, RecursionError):
+        said = " ".join(raw[:300].decode("utf-8", "replace").split())
+    text = f"{response.url} answers {status}: {said or response.reason_phrase}"
+    if status in (_TOO_MANY, _UNAVAILABLE):
+        retry_s = _seconds(response.headers.get("retry-after"))
+        return Trouble("busy", text, blame=False, retry_s=retry_s, status=status)
+    if status >= httpx.codes.INTERNAL_SERVER_ERROR:
+        return Trouble("failed", text, status=status)
+    return Trouble("refused", text, again=False, blame=False, status=status)
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """What `Retry-After` says, if that is a number of seconds; few servers give a date."""
+    if retry_after is None or not retry_after.strip().isdigit():
+        return None
+    return float(retry_after)
