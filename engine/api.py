@@ -11,6 +11,7 @@ from engine.build import build_engine, kv_summary
 from engine.config import EngineConfig
 from engine.errors import EngineError, EngineStopped, InvalidRequest, OutOfMemory
 from engine.face import AnyEngine
+from engine.forecast import Expectation
 from engine.grammar import KINDS, Grammar
 from engine.listeners import Listeners
 from engine.loop import READ
@@ -272,6 +273,10 @@ class AsyncEngine(AnyEngine):
         finally:
             self._engine.cancel(request)
             self._wake.set()
+
+    def expect(self, priority: int, prefix: Prefix | None = None) -> Expectation:
+        """See `AnyEngine.expect`."""
+        return self._engine.forecast.of(priority, prefix=prefix)
 
     def measures(self) -> list[Series]:
         """Histograms of waits, gaps and sizes; see `engine.measures`."""
