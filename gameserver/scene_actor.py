@@ -44,6 +44,7 @@ from gameserver.remains import Remains
 from gameserver.safety import Safety
 from gameserver.scene_view import view_scene
 from gameserver.settings import Settings
+from gameserver.state.earshot import Earshot
 from gameserver.state.scene_state import SceneState
 from gameserver.stores.journal import Book
 from gameserver.streams import Latest, Stream
@@ -113,6 +114,7 @@ class SceneActor:
             cancel=cancel,
             on_prompt=on_prompt,
         )
+        self._earshot = Earshot(self.state, self.attendance)
         self.ensemble = Ensemble(pack, backstage, self.attendance)
         self.floors = self.ensemble.floors
         self._meta = Latest("scene.meta", self.stream, self._describe)
@@ -303,7 +305,7 @@ class SceneActor:
             for stream in streams:
                 stream.append("player.said", said)
 
-        if npc is None:  # a whisper among players
+        if npc is None:  # among players
             announce()
             return SayAccepted(msg, 0)
         floor = self.ensemble.floor(npc)
@@ -410,9 +412,9 @@ class SceneActor:
     # Who is meant
 
     def _listeners(self, session: "Session", say: Say) -> frozenset["Session"] | None:
-        """The sessions a whisper reaches; None for a line to the whole scene."""
+        """The sessions that hear a line; None: the whole scene."""
         if not say.to:
-            return None
+            return self._earshot.listeners(session)
         players = {name for name in say.to if name not in self.pack.npcs}
         for player in sorted(players):
             if player not in self.attendance.states:
@@ -421,11 +423,18 @@ class SceneActor:
         return frozenset(member for member in self.attendance.members if member.player in players)
 
     def _addressee(self, session: "Session", say: Say, text: str) -> str | None:
-        """The NPC who is to answer; None if players whisper among themselves."""
+        """The NPC who is to answer; None if players are among themselves."""
         if say.npc:
-            return self.ensemble.floor(say.npc).npc
+            npc = self.ensemble.floor(say.npc).npc
+            self._earshot.require(session, npc)
+            return npc
         if say.to:
-            return next((name for name in say.to if name in self.pack.npcs), None)
+            named = next((name for name in say.to if name in self.pack.npcs), None)
+            if named is not None:
+                self._earshot.require(session, named)
+            return named
+        if self._earshot.matters(session):
+            return self._earshot.addressee(session, self.pack, text)
         return choose(self.pack, text, self._last_addressed.get(session.player))
 
     # What is shown

@@ -40,7 +40,7 @@ def as_position(value: object) -> Position:
         or not all(_is_coordinate(part) for part in value)
     ):
         raise ValueError(f"must be [x, y] or [x, y, z], numbers within ±{FARTHEST:.0f}")
-    return tuple(round(float(part), _DIGITS) for part in value)
+    return tuple(_short(round(float(part), _DIGITS)) for part in value)
 
 
 def distance(one: Position, other: Position) -> float:
@@ -95,6 +95,11 @@ def read_radius(section: Section, field: str) -> float:
     if not _is_coordinate(value) or value <= 0:  # type: ignore[operator]
         section.fail(field, "must be a number above 0")
     return float(value)  # type: ignore[arg-type]
+
+
+def _short(number: float) -> float:
+    """A whole number without its fraction: two bytes less in JSON, eight in msgpack."""
+    return int(number) if number.is_integer() else number
 
 
 def _is_coordinate(value: object) -> bool:

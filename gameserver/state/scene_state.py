@@ -88,6 +88,11 @@ class SceneState:
         """Whether moves are told by distance."""
         return self._pack.surroundings.sight > 0
 
+    @property
+    def hearing(self) -> float:
+        """How far one is heard; 0: everywhere."""
+        return self._pack.surroundings.hearing
+
     def since(self, rev: int) -> list[Item]:
         """What has changed after `rev` and may be told, removals included, in order."""
         changed = self.registers.since(rev)
@@ -98,15 +103,14 @@ class SceneState:
         at = self.registers.value(e, POS)
         return None if at is None else tuple(at)
 
-    def distance(self, one: str, other: str) -> float | None:
-        """How far apart two entities are; None if one of them is nowhere in particular."""
-        here, there = self.position(one), self.position(other)
-        return None if here is None or there is None else distance(here, there)
+    def place(self, player: str) -> Position | None:
+        """Where a player is; None: nowhere in particular."""
+        return None if self._catalogue.is_fixed(player) else self.position(player)
 
     def sees(self, player: str, e: str) -> bool:
         """Whether a player is told of each move of an entity."""
-        apart = self.distance(player, e) if self.has_sight else None
-        return apart is None or apart <= self._pack.surroundings.sight
+        sight, here, there = self._pack.surroundings.sight, self.place(player), self.position(e)
+        return not sight or here is None or there is None or distance(here, there) <= sight
 
     def things(self) -> dict[str, Scalar]:
         """What conditions of authors may ask about, by ENTITY.KEY."""

@@ -21,7 +21,7 @@ class Watch:
     come that were made since the last such beat. So there are two cursors.
     """
 
-    __slots__ = ("_begun", "_far", "_full", "_player", "_rev", "_state")
+    __slots__ = ("_begun", "_far", "_full", "_player", "_rev", "_since", "_state")
 
     def __init__(self, state: "SceneState", player: str) -> None:
         self._state = state
@@ -33,6 +33,7 @@ class Watch:
         self._rev = self._far = 0
         self._full = True
         self._begun = self._state.registers.rev  # up to here it is told all, moves too, and at once
+        self._since = self._begun  # what was removed up to here, it never knew of
 
     def resume(self, rev: int | None, ep: int | None) -> None:
         """Go on after change `rev`, the last one that the client was told of by the owner of the
@@ -42,7 +43,8 @@ class Watch:
         state = self._state
         known = rev is not None and ep == state.stream.ep and rev <= state.registers.rev
         if rev and known and rev >= state.registers.forgotten:
-            self._rev, self._full = rev, False
+            self._rev = self._since = rev
+            self._full = False
             self._far = 0 if state.has_sight else rev  # it may lack moves that it could not see
 
     def messages(self, is_kept: Callable[[int], bool]) -> Iterator[Encoded]:
@@ -51,7 +53,7 @@ class Watch:
         Args:
             is_kept: whether a unit of the journal is.
         """
-        if max(self._rev, self._begun) < self._state.registers.forgotten:
+        if max(self._rev, self._since) < self._state.registers.forgotten:
             self.begin_anew()
         while (page := self._page(is_kept)) is not None:
             yield page

@@ -226,7 +226,7 @@ async def test_changes_are_gathered_for_a_pace(tmp_path: Path) -> None:
         assert late.state["ann", "pose"] == 8, "a newcomer is told how things are now"
 
 
-async def test_hundred_listeners_share_one_message(server: GameServer) -> None:
+async def test_all_listeners_share_one_message(server: GameServer) -> None:
     walkers = [await Walker.enter(server, f"w{n}") for n in range(12)]
     actor = server._world.actors[SCENE]
     made: list[int] = []
