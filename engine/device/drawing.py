@@ -8,7 +8,7 @@ import torch
 
 from engine.request import Request, State
 from kernels.gpu.changes import RECORD, record
-from kernels.gpu.sampling import parameters
+from kernels.gpu.sampling import Scratch, parameters
 
 Ints = npt.NDArray[np.int32]
 
@@ -26,14 +26,14 @@ class Drawing:
     Attributes:
         seen: int32 [requests, ⌈vocab / 32⌉], bit t of a row says that the request met token t.
         records: int32 [requests, RECORD], see `kernels.gpu.changes`.
-        changed: float32 [rows, vocab], logits as they are drawn from, where they were changed.
+        scratch: see `kernels.gpu.sampling`.
     """
 
     def __init__(self, vocab_size: int, rows: int, device: torch.device) -> None:
         """For steps of so many rows; twice as many requests may have records."""
         self.seen = torch.zeros(2 * rows, -(-vocab_size // 32), dtype=torch.int32, device=device)
         self.records = torch.zeros(2 * rows, RECORD, dtype=torch.int32, device=device)
-        self.changed = torch.empty(rows, vocab_size, dtype=torch.float32, device=device)
+        self.scratch = Scratch.new(rows, vocab_size, device)
         self._free = list(range(2 * rows))
         self._place: dict[Request, int] = {}
         self._entries: dict[Request, Ints] = {}
@@ -42,7 +42,8 @@ class Drawing:
     @staticmethod
     def bytes_for(vocab_size: int, rows: int) -> int:
         """Bytes that this takes on the device."""
-        return 4 * rows * (vocab_size + 2 * (RECORD + -(-vocab_size // 32)))
+        kept = 8 * rows * (RECORD + -(-vocab_size // 32))
+        return kept + Scratch.bytes_for(rows, vocab_size)
 
     def by_host(self, request: Request) -> bool:
         """Whether the request's tokens are drawn on the host."""

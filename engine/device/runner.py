@@ -324,7 +324,7 @@ class DeviceRunner:
             tables.section("table", size.samples),
             self._drawing.seen,
             self._drawing.records,
-            self._drawing.changed,
+            self._drawing.scratch,
             tables.section("sample_rows", size.samples),
             tables.section("positions"),
             self._drawn,

@@ -1,11 +1,14 @@
 """Drawing the next token of each row on the device.
 
 Top-k and top-p keep the tokens above a threshold, and a threshold can be searched for without
-sorting: each pass over the row measures seven candidates and leaves an eighth of the range. The
-draw inverts the kept probabilities at one uniform number that depends on (seed, position) alone,
-so a row's token does not depend on its batch mates. Tokens as likely as the last one kept are kept
-too.
+sorting: each pass over the row measures seven candidates and leaves an eighth of the range. What
+can be kept is a few tokens as a rule: they are written to a list first, which takes one pass, and
+the search is made there. The draw inverts the kept probabilities at one uniform number that depends
+on (seed, position) alone, so a row's token does not depend on its batch mates. Tokens as likely as
+the last one kept are kept too.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,17 +23,47 @@ from kernels.gpu.early import let_start, starts_early, take_turn
 #: a float32), top-k, seed (low and high half), and the number of its record if something changes
 #: its logits, else -1.
 PARAMETERS = 8
-#: Tokens that a program takes at a time.
+#: Tokens that a program takes at a time, and places of a list.
 _TILE = 2048
 _PIVOTS = 8
+#: Tokens that a list is to hold at least; a higher top-k is searched for in the whole row.
+_FEW = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Memory that drawing works in.
+
+    Attributes:
+        changed: float32 [samples, vocab], logits that were changed.
+        scores, tokens: float32 and int32 [samples, list], the tokens that may be kept.
+    """
+
+    changed: torch.Tensor
+    scores: torch.Tensor
+    tokens: torch.Tensor
+
+    @classmethod
+    def new(cls, samples: int, vocab: int, device: torch.device) -> "Scratch":
+        """For so many samples at most."""
+        return cls(
+            torch.empty(samples, vocab, dtype=torch.float32, device=device),
+            torch.empty(samples, _TILE, dtype=torch.float32, device=device),
+            torch.empty(samples, _TILE, dtype=torch.int32, device=device),
+        )
+
+    @staticmethod
+    def bytes_for(samples: int, vocab: int) -> int:
+        """Bytes it takes."""
+        return 4 * samples * (vocab + 2 * _TILE)
 
 
 @triton.jit
-def _scores(row, scratch, changed, token, VOCAB: tl.constexpr):
-    """Logits of a tile of tokens, float32, as they are or as they were changed."""
-    real = token < VOCAB
-    if changed:
-        logit = tl.load(scratch + token, mask=real, other=float("-inf"))
+def _scores(row, copy, copied, token, size):
+    """Logits of a tile of tokens, float32: of the row, or of a copy that has `size` of them."""
+    real = token < size
+    if copied:
+        logit = tl.load(copy + token, mask=real, other=float("-inf"))
     else:
         logit = tl.load(row + token, mask=real, other=float("-inf")).to(tl.float32)
     return logit
@@ -44,17 +77,24 @@ def _order(value):
 
 
 @triton.jit
+def _value(order):
+    """The float32 whose order that is."""
+    bits = order.to(tl.int32)
+    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def _threshold(
     row,
-    scratch,
-    changed,
+    copy,
+    copied,
+    size,
     best,
     sharpness,
     floor,
     unit,
     goal,
     BY_MASS: tl.constexpr,
-    VOCAB: tl.constexpr,
     TILE: tl.constexpr,
     PIVOTS: tl.constexpr,
 ):
@@ -66,13 +106,13 @@ def _threshold(
         step = (high - low) // unit
         pivot = low + (step * number // PIVOTS) * unit
         reached = tl.zeros([TILE, PIVOTS], tl.float32)
-        for start in range(0, VOCAB, TILE):
+        for start in range(0, size, TILE):
             token = start + tl.arange(0, TILE)
-            score = _scores(row, scratch, changed, token, VOCAB)
+            score = _scores(row, copy, copied, token, size)
             if BY_MASS:
                 share = tl.exp((score - best) * sharpness)
             else:
-                share = tl.where(token < VOCAB, 1.0, 0.0)
+                share = tl.where(token < size, 1.0, 0.0)
             above = _order(score)[:, None] >= pivot[None, :]
             reached += tl.where(above, share[:, None], 0.0)
         enough = tl.sum(reached, 0) >= goal
@@ -84,12 +124,51 @@ def _threshold(
 
 
 @triton.jit
+def _list(
+    row,
+    copy,
+    copied,
+    scores,
+    tokens,
+    pivot,
+    best,
+    sharpness,
+    VOCAB: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Write the tokens whose order is not below `pivot` to a list, as far as it has room. Returns
+    how many there are, their mass, and that of all tokens.
+    """
+    count = tl.full([], 0, tl.int32)
+    mass = tl.full([], 0.0, tl.float32)
+    total = tl.full([], 0.0, tl.float32)
+    for start in range(0, VOCAB, TILE):
+        token = start + tl.arange(0, TILE)
+        score = _scores(row, copy, copied, token, VOCAB)
+        weight = tl.exp((score - best) * sharpness)
+        total += tl.sum(weight, 0)
+        taken = (_order(score) >= pivot) & (token < VOCAB)
+        found = tl.sum(taken.to(tl.int32), 0)
+        if found > 0:
+            place = count + tl.cumsum(taken.to(tl.int32), 0) - 1
+            fits = taken & (place < TILE)
+            tl.store(scores + place, score, mask=fits)
+            tl.store(tokens + place, token, mask=fits)
+            mass += tl.sum(tl.where(taken, weight, 0.0), 0)
+            count += found
+    tl.debug_barrier()
+    return count, mass, total
+
+
+@triton.jit
 def _sample(
     logits,
     table,
     seen,
     records,
     changed_logits,
+    listed_scores,
+    listed_tokens,
     sample_rows,
     positions,
     drawn,
@@ -98,6 +177,7 @@ def _sample(
     VOCAB: tl.constexpr,
     TILE: tl.constexpr,
     PIVOTS: tl.constexpr,
+    FEW: tl.constexpr,
     NARROW: tl.constexpr,
     EARLY: tl.constexpr,
 ):
@@ -118,44 +198,71 @@ def _sample(
     seen = seen + tl.maximum(number, 0) * seen_stride
     record = records + tl.maximum(number, 0) * records_stride
     row = logits + sample.to(tl.int64) * VOCAB
-    scratch = changed_logits + sample.to(tl.int64) * VOCAB
+    copy = changed_logits + sample.to(tl.int64) * VOCAB
+    scores = listed_scores + sample * TILE
+    tokens = listed_tokens + sample * TILE
     position = tl.load(positions + here) + 1
     if changed:
-        change(row, scratch, record, seen, penalty, VOCAB, TILE)
+        change(row, copy, record, seen, penalty, VOCAB, TILE)
 
-    best = tl.full([], float("-inf"), tl.float32)
-    token = tl.full([], 0, tl.int32)
+    lane = tl.arange(0, TILE)
+    peak = tl.full([TILE], float("-inf"), tl.float32)
+    home = tl.zeros([TILE], tl.int32)
     for start in range(0, VOCAB, TILE):
-        tile = start + tl.arange(0, TILE)
-        score = _scores(row, scratch, changed, tile, VOCAB)
-        highest = tl.max(score, 0)
-        if highest > best:
-            best = highest
-            token = start + tl.argmax(score, 0).to(tl.int32)
+        score = _scores(row, copy, changed, start + lane, VOCAB)
+        home = tl.where(score > peak, start, home)
+        peak = tl.maximum(peak, score)
+    best = tl.max(peak, 0)
+    token = tl.min(tl.where(peak == best, home + lane, VOCAB), 0).to(tl.int32)
 
     if temperature > 0:
         sharpness = 1 / temperature
         # A bfloat16 logit has only the upper half of a float32's bits, unless it was changed.
         unit = tl.where(changed, 1, 65536 if NARROW else 1).to(tl.int64)
         floor = tl.full([], -2147483648, tl.int64)
+        copied = changed
+        listed = tl.full([], False, tl.int1)
+        size = tl.full([], VOCAB, tl.int32)
         mass = tl.full([], 0.0, tl.float32)
-        if (top_k > 0) & (top_k < VOCAB):
+        limited = (top_k > 0) & (top_k < VOCAB)
+        goal = tl.where(limited, top_k, FEW)
+        if (goal <= FEW) & (limited | (top_p < 1) | (min_p > 0)):
+            # As many tokens as lanes have a peak above the pivot are above it, and few others.
+            tl.store(scores + lane, peak)
+            tl.debug_barrier()
+            pivot = _threshold(
+                row, scores, True, TILE, best, sharpness, floor, unit, goal.to(tl.float32),
+                False, TILE, PIVOTS,
+            )  # fmt: skip
+            tl.debug_barrier()
+            count, inside, mass = _list(
+                row, copy, copied, scores, tokens, pivot, best, sharpness, VOCAB, TILE
+            )
+            # What may be kept must be among them.
+            weakest = tl.exp((_value(pivot) - best) * sharpness)
+            whole = limited | tl.where(top_p < 1, inside >= top_p * mass, weakest < min_p)
+            listed = (count <= TILE) & whole
+            if listed:
+                copy, copied, size = scores, tl.full([], True, tl.int1), count
+        if limited:
             floor = _threshold(
-                row, scratch, changed, best, sharpness, floor, unit, top_k.to(tl.float32),
-                False, VOCAB, TILE, PIVOTS,
+                row, copy, copied, size, best, sharpness, floor, unit, top_k.to(tl.float32),
+                False, TILE, PIVOTS,
             )  # fmt: skip
         if top_p < 1:
-            for start in range(0, VOCAB, TILE):
-                score = _scores(row, scratch, changed, start + tl.arange(0, TILE), VOCAB)
-                weight = tl.exp((score - best) * sharpness)
-                mass += tl.sum(tl.where(_order(score) >= floor, weight, 0.0), 0)
+            if limited | (listed == 0):
+                mass = tl.full([], 0.0, tl.float32)
+                for start in range(0, size, TILE):
+                    score = _scores(row, copy, copied, start + lane, size)
+                    weight = tl.exp((score - best) * sharpness)
+                    mass += tl.sum(tl.where(_order(score) >= floor, weight, 0.0), 0)
             floor = _threshold(
-                row, scratch, changed, best, sharpness, floor, unit, mass * top_p,
-                True, VOCAB, TILE, PIVOTS,
+                row, copy, copied, size, best, sharpness, floor, unit, mass * top_p,
+                True, TILE, PIVOTS,
             )  # fmt: skip
         kept = tl.full([], 0.0, tl.float32)
-        for start in range(0, VOCAB, TILE):
-            score = _scores(row, scratch, changed, start + tl.arange(0, TILE), VOCAB)
+        for start in range(0, size, TILE):
+            score = _scores(row, copy, copied, start + lane, size)
             weight = tl.exp((score - best) * sharpness)
             chosen = (_order(score) >= floor) & (weight >= min_p)
             kept += tl.sum(tl.where(chosen, weight, 0.0), 0)
@@ -172,10 +279,10 @@ def _sample(
 
         before = tl.full([], 0.0, tl.float32)
         found = tl.full([], -1, tl.int32)
-        for start in range(0, VOCAB, TILE):
+        for start in range(0, size, TILE):
             if found < 0:
-                tile = start + tl.arange(0, TILE)
-                score = _scores(row, scratch, changed, tile, VOCAB)
+                place = start + lane
+                score = _scores(row, copy, copied, place, size)
                 weight = tl.exp((score - best) * sharpness)
                 chosen = (_order(score) >= floor) & (weight >= min_p) & (weight > 0)
                 weight = tl.where(chosen, weight, 0.0)
@@ -183,12 +290,15 @@ def _sample(
                 if before + inside > target:
                     reached = before + tl.cumsum(weight, 0)
                     # Rounding may leave no sum above the target; then the last one chosen.
-                    above = tl.min(tl.where(chosen & (reached > target), tile, VOCAB), 0)
-                    last = tl.max(tl.where(chosen, tile, 0), 0)
+                    above = tl.min(tl.where(chosen & (reached > target), place, VOCAB), 0)
+                    last = tl.max(tl.where(chosen, place, 0), 0)
                     found = tl.minimum(above, last).to(tl.int32)
                 before += inside
         # Likewise for a target that rounding put at the very end: the most likely token.
-        token = tl.where(found < 0, token, found)
+        if found >= 0:
+            token = found
+            if listed:
+                token = tl.load(tokens + found)
 
     tl.store(drawn + sample, token)
     tl.store(positions + here, position)
@@ -201,7 +311,7 @@ def sample(
     table: torch.Tensor,
     seen: torch.Tensor,
     records: torch.Tensor,
-    changed: torch.Tensor,
+    scratch: Scratch,
     sample_rows: torch.Tensor,
     positions: torch.Tensor,
     drawn: torch.Tensor,
@@ -214,7 +324,7 @@ def sample(
         seen: int32 [any, ⌈vocab / 32⌉], bit t of a row says that token t occurred; kept up to date
             for rows with a repetition penalty.
         records: int32 [any, RECORD], see `kernels.gpu.changes`; the drawn token is noted.
-        changed: float32 [samples or more, vocab], overwritten where logits are changed.
+        scratch: for as many samples or more.
         sample_rows: int32 [samples], which batch row each sample belongs to; -1 draws nothing.
         positions: int32 [batch rows], of the tokens fed; increased by one where a token was drawn.
         drawn: int32 [samples or more], overwritten.
@@ -226,7 +336,9 @@ def sample(
         table,
         seen,
         records,
-        changed,
+        scratch.changed,
+        scratch.scores,
+        scratch.tokens,
         sample_rows,
         positions,
         drawn,
@@ -235,6 +347,7 @@ def sample(
         vocab,
         _TILE,
         _PIVOTS,
+        _FEW,
         logits.dtype == torch.bfloat16,
         early,
         num_warps=8,

@@ -15,7 +15,7 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install troup
 from engine.decoding.penalties import LogitChanges
 from engine.params import SamplingParams
 from kernels.gpu.changes import BANS, BIASES, CONTEXT, DISTINCT, RECORD, record
-from kernels.gpu.sampling import parameters, sample
+from kernels.gpu.sampling import Scratch, parameters, sample
 from tests.triton_mode import kernel_device
 
 VOCAB = 90
@@ -80,22 +80,23 @@ def test_logits_change_as_on_the_cpu(
     rows = [parameters(**plain), parameters(**plain, repetition_penalty=penalty, record=2)]  # type: ignore[arg-type]
     table, samples = on_device(np.stack(rows)), on_device(np.arange(2, dtype=np.int32))
     positions = on_device(np.zeros(2, np.int32))
-    changed = torch.full((2, VOCAB), float("nan"), device=kernel_device())
+    scratch = Scratch.new(2, VOCAB, kernel_device())
+    scratch.changed.fill_(float("nan"))
     chance = np.random.default_rng(seed)
     for _ in range(STEPS):
         numbers = chance.normal(0, 1, (2, VOCAB)).astype(np.float32)
         numbers[:, :8] += 4
         logits = torch.from_numpy(numbers).to(kernel_device(), dtype)
         drawn = torch.full((2,), -7, dtype=torch.int32, device=kernel_device())
-        sample(logits, table, seen, records_there, changed, samples, positions, drawn)
+        sample(logits, table, seen, records_there, scratch, samples, positions, drawn)
         row = logits[1].float().cpu().numpy().copy()
         changes.apply(row)
-        np.testing.assert_allclose(changed[1].cpu().numpy(), row, rtol=1e-6)
+        np.testing.assert_allclose(scratch.changed[1].cpu().numpy(), row, rtol=1e-6)
         token = int(drawn[1])
         assert row[token] == row.max()
         assert int(drawn[0]) == int(logits[0].float().argmax())
         changes.push(token)
-    assert changed[0].isnan().all(), "what nothing changes is not copied"
+    assert scratch.changed[0].isnan().all(), "what nothing changes is not copied"
 
 
 @pytest.mark.parametrize(
@@ -126,17 +127,17 @@ def test_a_full_record_counts_every_token() -> None:
     table = on_device(parameters(**plain, record=0)[None])  # type: ignore[arg-type]
     vocab = 600
     seen = on_device(np.zeros((1, vocab // 32 + 1), np.int32))
-    changed = torch.zeros(1, vocab, device=kernel_device())
+    scratch = Scratch.new(1, vocab, kernel_device())
     order = random.Random(3).sample(range(vocab), DISTINCT.value)
     row = on_device(np.zeros(1, np.int32))
     for step, token in enumerate([*order, *order[::5]]):
         logits = torch.zeros(1, vocab, device=kernel_device())
         logits[0, token] = 100.0
         drawn = on_device(np.zeros(1, np.int32))
-        sample(logits, table, seen, records, changed, row, row.clone(), drawn)
+        sample(logits, table, seen, records, scratch, row, row.clone(), drawn)
         assert int(drawn[0]) == token, step
         if step in (100, 511, 600):
             expected = logits[0].cpu().numpy().copy()
             changes.apply(expected)
-            np.testing.assert_allclose(changed[0].cpu().numpy(), expected, rtol=1e-6)
+            np.testing.assert_allclose(scratch.changed[0].cpu().numpy(), expected, rtol=1e-6)
         changes.push(token)

@@ -11,7 +11,7 @@ pytest.importorskip("triton", reason="Triton is not installed: pip install troup
 
 from engine.decoding.sampling import uniform as cpu_uniform
 from kernels.gpu.changes import RECORD
-from kernels.gpu.sampling import parameters, sample
+from kernels.gpu.sampling import Scratch, parameters, sample
 from kernels.reference_sampling import sample_row, uniform
 
 VOCAB = 2500
@@ -25,6 +25,13 @@ WAYS: list[dict[str, Any]] = [
     {"temperature": 0.0, "repetition_penalty": 3.0},
     {"temperature": 1.0, "top_k": 1},
     {"temperature": 1.0, "top_k": 10**9, "top_p": 1e-6},
+    # Whose tokens do not fit a list, or may not all be on it.
+    {"temperature": 1.0, "top_k": 700},
+    {"temperature": 1.0, "top_k": 2400, "top_p": 0.9},
+    {"temperature": 3.0, "top_p": 0.97},
+    {"temperature": 2.0, "min_p": 0.01},
+    {"temperature": 2.0, "min_p": 0.5},
+    {"temperature": 3.0, "top_p": 0.97, "repetition_penalty": 1.2},
 ]
 
 
@@ -57,8 +64,10 @@ def draw(
     drawn = torch.full((count,), -7, dtype=torch.int32, device=logits.device)
     rows = torch.arange(count, dtype=torch.int32, device=logits.device)
     records = torch.zeros(len(seen), RECORD, dtype=torch.int32, device=logits.device)
-    changed = torch.full_like(logits, float("nan"), dtype=torch.float32)
-    sample(logits, table, seen, records, changed, rows, positions, drawn)
+    scratch = Scratch.new(*logits.shape, logits.device)
+    for memory in (scratch.changed, scratch.scores):
+        memory.fill_(float("nan"))  # nothing is read that was not written
+    sample(logits, table, seen, records, scratch, rows, positions, drawn)
     return [int(token) for token in drawn.tolist()]
 
 
