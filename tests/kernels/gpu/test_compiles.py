@@ -1,4 +1,4 @@
-"""What the interpreter lets pass, the compiler may not: drawing compiles for an H200, without one."""
+"""What the interpreter lets pass, the compiler may not: drawing compiles for an H200, on none."""
 
 import os
 import subprocess
