@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from engine.ticket import Ticket
 from gameserver.budgets import Budgets
 from gameserver.ledger import Ledger
+from gameserver.overload.overload import Overload
 from gameserver.plot import Plot
 from gameserver.safety import Safety
 from gameserver.settings import Settings
@@ -25,6 +26,7 @@ class Backstage:
         tally: counts and measures.
         safety: filters what is said.
         budgets: what may be said; an NPC's has the id `account` before its own.
+        overload: who is let in, and what is left out.
         account: id of the scene's pack.
         cancel: ends a request.
         on_prompt: is shown each turn's prompt.
@@ -37,6 +39,7 @@ class Backstage:
     tally: Tally
     safety: Safety
     budgets: Budgets
+    overload: Overload
     account: str
     cancel: Callable[[Ticket], None]
     on_prompt: Callable[[str, Ticket], None] | None

@@ -17,6 +17,7 @@ from gameserver.inbound import Message, parse
 from gameserver.messages import Ack, Hello, Notice, Reconnect, SceneMoved, Version, Welcome
 from gameserver.nodes.tickets import Tickets, no_such_ticket, ticket_of
 from gameserver.outbox import Outbox
+from gameserver.overload.overload import Overload
 from gameserver.protocol import MAJOR, MINOR, MSGPACK, Close, Code, Encoded, Refusal, encode, now_ms
 from gameserver.safety import Safety
 from gameserver.session import Session
@@ -54,6 +55,7 @@ class House:
     tally: Tally
     safety: Safety
     access: Access
+    overload: Overload
     tickets: Tickets | None
 
 
@@ -119,6 +121,11 @@ class Connection:
             # Of a client without a session nothing is kept: it waits for no store.
             self._outbox.tell(refusal.encode(re), at_once=self._session is None)
             self._close(refusal.close, self._settings.guards.linger_s)
+
+    def tell(self, notice: Notice) -> None:
+        """Tell a client that has a session something that concerns everybody."""
+        if self._session is not None and self._closing is None:
+            self._outbox.tell(encode("notice", notice), at_once=True)
 
     async def send_away(self, delay_ms: int) -> None:
         """The server goes: say so, ask the client to come back after a while, and close."""
@@ -301,6 +308,8 @@ class Connection:
             resume_miss=miss,
         )
         self._outbox.tell(encode("welcome", welcome, re=re))
+        if (degraded := self._house.overload.notice()) is not None:
+            self._outbox.tell(encode("notice", degraded))
         if resume is not None and resumed:
             session.recover(resume)
 

@@ -1,5 +1,6 @@
 """How an answer is delivered: the engine's words are taken apart, filtered, spoken, and end."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -58,15 +59,25 @@ class Delivery:
         self._tally = backstage.tally
         self._cancel = backstage.cancel
         self._on_prompt = backstage.on_prompt
-        self._merge_s = backstage.settings.flow.delta_ms / 1000
+        self._overload = backstage.overload
+        self._priorities = backstage.settings.replies.priorities
+        self._barks = itertools.count()
         self._most_bytes = backstage.settings.limits.out_bytes - _OVERHEAD_BYTES
         self._urgent_by_quest = backstage.settings.replies.urgent_by_quest
         self._on_output = on_output
         self._on_first_word = on_first_word
 
+    def admit(self, cue: Cue) -> Cue:
+        """A line as it will be answered; raises `Refusal` (`busy`) if that would take too long."""
+        priority = self._priority(self._plot.brief(self._npc, cue).urgent)
+        prefix, barks = self._dialogue.prefix, self._dialogue.persona.barks
+        if self._overload.admit(priority, prefix, has_barks=bool(barks)) == "answer":
+            return cue
+        return replace(cue, bark=barks[next(self._barks) % len(barks)])
+
     def answer_to(self, cue: Cue) -> Answer:
         """An answer of which nothing is asked or said yet."""
-        return Answer(cue, Turn(new_id("t"), self._npc, cue.streams, self._merge_s))
+        return Answer(cue, Turn(new_id("t"), self._npc, cue.streams, self._overload.merge_s))
 
     def begin(self, answer: Answer) -> None:
         """Ask the engine for the words.
@@ -128,9 +139,20 @@ class Delivery:
         self._dialogue.state = brief.state
         urgent = brief.urgent if self._urgent_by_quest else None
         offer = brief.offer if self._dialogue.may_act else None
-        request = replace(answer.request, offer=offer, urgent=urgent)
+        request = replace(
+            answer.request,
+            offer=offer,
+            urgent=urgent,
+            brevity=self._overload.brevity(self._priority(brief.urgent)),
+            judged=not self._overload.quiet,
+        )
         speech = self._safety.listen(self._dialogue.persona, cue.line)
         answer.equip(request, self._dialogue.channels(request), speech)
+
+    def _priority(self, urgent: bool) -> int:
+        """The class of an answer that is urgent, or not, as quests go."""
+        kind = self._dialogue.persona.kind
+        return self._priorities.of(kind, urgent if self._urgent_by_quest else None)
 
     def _ask(self, answer: Answer) -> None:
         answer.ticket = self._dialogue.begin(answer.request, partial(self._on_output, answer))

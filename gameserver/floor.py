@@ -84,6 +84,9 @@ class Floor:
         """
         self._queue.check(cue.session.player, speaking=self.answer is not None)
         self._budgets.check(self.account, cue.session.player)
+        cue = self._delivery.admit(cue)
+        if cue.bark:
+            return self._bark(cue, announce)
         recollected = partial(self._recollected, cue.line.id)
         if not self.dialogue.prepare(cue.line, recollected):
             self._queue.recollect(cue.line.id)
@@ -251,10 +254,8 @@ class Floor:
         """Answer what waits. Lines of players without a connection wait until they are back."""
         while self.answer is None and (cue := self._queue.take()) is not None:
             answer = self._delivery.answer_to(cue)
-            if answer.cue.greeting and not self.gone:
-                self._open(answer)
-                answer.turn.append(answer.cue.greeting)
-                self._close(answer, Ending("completed", "greeting", 1))
+            if answer.cue.authored and not self.gone:
+                self._recite(answer)
                 continue
             try:
                 if self.gone:
@@ -268,6 +269,26 @@ class Floor:
                 self._open(answer)
         if self.answer is None:
             self._show("idle", None)
+
+    def _bark(self, cue: Cue, announce: Callable[[], None]) -> int:
+        """Take a line in that an authored one answers, in its turn; see `offer`."""
+        self._budgets.turn(self.account, cue.session.player)
+        announce()
+        self._ledger.accept(self.npc, cue)
+        position = self._queue.present + (self.answer is not None)
+        self._queue.append(cue)
+        self.go_on()
+        return position
+
+    def _recite(self, answer: Answer) -> None:
+        """A whole turn of authored words."""
+        cue = answer.cue
+        self._open(answer)
+        if cue.bark:
+            self.dialogue.hear(cue.line)
+            answer.request = replace(answer.request, judged=False)
+        answer.turn.append(cue.authored)
+        self._close(answer, Ending("completed", "greeting" if cue.greeting else "bark", 1))
 
     def _recollected(self, line: str) -> None:
         """What a line brings to mind is known now, or is not waited for any longer."""
@@ -338,7 +359,7 @@ class Floor:
         self._ledger.end(turn, answer.cue, spoken)
         self._tally.count(f"turns_ended_{ending.status}")
         self._tally.count("actions_dropped", answer.channels.dropped)
-        if not answer.cue.greeting:
+        if not answer.cue.authored:
             self._tally.measure("queue_ms", charges.queue_ms)
             self._tally.measure("ttft_ms", charges.ttft_ms)
             self._tally.measure("turn_ms", charges.total_ms)

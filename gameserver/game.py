@@ -22,10 +22,12 @@ from gameserver.equipment import Equipment
 from gameserver.guards import GuardedConnection, Handshakes
 from gameserver.handshake import SUBPROTOCOLS, Doorman, choose_framing
 from gameserver.inspection import InspectedPrompt, Inspector, inspected
+from gameserver.messages import Notice
 from gameserver.mqtt.choose import choose_bridge
 from gameserver.nodes.card import card_of
 from gameserver.nodes.placement import Placement
 from gameserver.nodes.tickets import Tickets
+from gameserver.overload.overload import Overload
 from gameserver.protocol import FEATURES
 from gameserver.safety import Safety
 from gameserver.sessions import Sessions
@@ -77,6 +79,14 @@ class GameServer:
         self._tally = Tally()
         self.safety = Safety(settings.safety, self._tally, scripted=cast.engine.scripted)
         self.budgets = Budgets(settings.budgets, self._tally)
+        self._overload = Overload(
+            settings.overload,
+            settings.flow,
+            settings.replies.priorities,
+            cast.engine,
+            self._tally,
+        )
+        self._overload.on_change = self._tell_all
         self._equipment = equipment or Equipment.of(settings)
         self._prompts: OrderedDict[str, InspectedPrompt] = OrderedDict()
         self._handshakes = Handshakes(settings.guards.handshakes, settings.guards.handshake_age_s)
@@ -89,6 +99,7 @@ class GameServer:
             self._tally,
             self.safety,
             self.budgets,
+            self._overload,
             self._journal,
             cancel=cast.engine.cancel,
             on_prompt=self._keep_prompt if inspect else None,
@@ -123,6 +134,7 @@ class GameServer:
             self._tally,
             self.safety,
             self._equipment.access,
+            self._overload,
             self._sessions.tickets,
         )
         self._connections: set[Connection] = set()
@@ -145,6 +157,7 @@ class GameServer:
         if self._world.leases is not None:
             await self._world.leases.start()
         await self._recall_budgets()
+        self._overload.start()
         # One line per bad client would be a weapon; the counters tell.
         logger = logging.getLogger("troupe.websockets")
         logger.setLevel(logging.CRITICAL)
@@ -211,6 +224,7 @@ class GameServer:
         """Take nobody in any more, end all speech, send everybody away. Idempotent."""
         assert self._server is not None
         self._world.draining = self._doorman.draining = True
+        self._overload.stop()
         if self._world.leases is not None:
             await self._world.leases.announce()
         self._server.close(close_connections=False)
@@ -252,11 +266,16 @@ class GameServer:
             **self._sessions.gauges(),
             **self._journal.gauges(),
             **self.budgets.gauges(),
+            **self._overload.gauges(),
             **({} if self._bridge is None else self._bridge.gauges()),
             "halted": self._engine.halted,
             "connections": len(self._connections),
             "handshakes": len(self._handshakes),
         }
+
+    def _tell_all(self, notice: Notice) -> None:
+        for connection in self._connections:
+            connection.tell(notice)
 
     async def _serve(self, socket: ServerConnection) -> None:
         assert isinstance(socket, GuardedConnection)

@@ -41,6 +41,7 @@ class Happenings:
         self._plot = backstage.plot
         self._safety = backstage.safety
         self._limits = backstage.settings.limits
+        self._overload = backstage.overload
         self._newsroom = Newsroom(self._scene)
 
     def adopt(self, pack: OpenScene) -> None:
@@ -113,16 +114,20 @@ class Happenings:
     def _spread(self, what: Happening) -> None:
         """Let NPCs know what the scene file says of a happening, and let those speak whom it wakes.
 
-        Nobody is woken for an empty room, nor while the NPC has no words: then it only knows.
+        Nobody is woken for an empty room, nor while the NPC has no words or others wait for theirs:
+        then it only knows.
         """
         for news, line in self._newsroom.of(self._pack.news, what):
             woken = None
-            if self._attendance.connected() and self._newsroom.wakes(news):
+            if self._may_wake() and self._newsroom.wakes(news):
                 with contextlib.suppress(Refusal):
                     floor = self._ensemble.floor(news.wakes)
                     floor.offer(self._newsroom.cue(line), lambda: None)
                     woken = news.wakes
             self._ensemble.hear(line, without=woken)
+
+    def _may_wake(self) -> bool:
+        return bool(self._attendance.connected()) and not self._overload.quiet
 
 
 def _happening(name: str, data: Any) -> Happening:

@@ -38,6 +38,7 @@ from gameserver.messages import (
     Role,
     SayAccepted,
 )
+from gameserver.overload.overload import Overload
 from gameserver.plot import Plot
 from gameserver.protocol import Code, Encoded, Refusal, encode, new_id, now_ms
 from gameserver.remains import Remains
@@ -85,6 +86,7 @@ class SceneActor:
         tally: Tally,
         safety: Safety,
         budgets: Budgets,
+        overload: Overload,
         *,
         cancel: Callable[[Ticket], None],
         on_prompt: Callable[[str, Ticket], None] | None,
@@ -110,6 +112,7 @@ class SceneActor:
             tally=tally,
             safety=safety,
             budgets=budgets,
+            overload=overload,
             account=pack.id,
             cancel=cancel,
             on_prompt=on_prompt,

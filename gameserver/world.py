@@ -11,6 +11,7 @@ from gameserver.ledger import Ledger
 from gameserver.messages import SceneTitle
 from gameserver.nodes.card import persona_set
 from gameserver.nodes.placement import Placement
+from gameserver.overload.overload import Overload
 from gameserver.protocol import Code, Refusal, encoded_size
 from gameserver.safety import Safety
 from gameserver.scene_actor import SceneActor
@@ -45,6 +46,7 @@ class World:
         tally: Tally,
         safety: Safety,
         budgets: Budgets,
+        overload: Overload,
         journal: Journal,
         *,
         cancel: Callable[[Ticket], None],
@@ -69,6 +71,7 @@ class World:
         self._tally = tally
         self._safety = safety
         self._budgets = budgets
+        self._overload = overload
         self._cancel = cancel
         self._on_prompt = on_prompt
 
@@ -181,6 +184,7 @@ class World:
             self._tally,
             self._safety,
             self._budgets,
+            self._overload,
             cancel=self._cancel,
             on_prompt=self._on_prompt,
         )

@@ -46,6 +46,8 @@ class TurnRequest:
         avoid: words that earlier tries at this turn used and this one must not.
         offer: what may be done beside talking; None for an NPC that only talks.
         urgent: whether the answer goes before others; None leaves it to the NPC's kind.
+        brevity: share of its usual length that the answer may have.
+        judged: whether the model may be asked afterwards what the turn has changed.
     """
 
     turn: str
@@ -55,6 +57,8 @@ class TurnRequest:
     avoid: tuple[str, ...] = ()
     offer: Offer | None = None
     urgent: bool | None = None
+    brevity: float = 1.0
+    judged: bool = True
 
 
 class Dialogue:
@@ -62,6 +66,7 @@ class Dialogue:
 
     Attributes:
         persona: who it is.
+        prefix: scene and persona.
         greeting: its authored first line, which needs no model; "" for none.
         state: of the world, on which some of its lore depends; whoever runs the scene renews it.
         present: players who are in the scene; renewed in the same way.
@@ -131,7 +136,7 @@ class Dialogue:
         settings = self._settings
         tokens = lore_tokens or settings.lore_tokens
         self._lore = LoreSource(lore or Lorebook(), tokens, settings.lore_lines)
-        self._prefix = prefix
+        self.prefix = prefix
         self._others = others
         self._recall = Recall(persona.examples)
         self.feelings.recast(persona, reactions)
@@ -212,7 +217,7 @@ class Dialogue:
             ids,
             self._sampling([*(entry.line for entry in history), request.line], request),
             on_output=on_output,
-            prefix=self._prefix,
+            prefix=self.prefix,
             priority=self._settings.priorities.of(self.persona.kind, request.urgent),
             salt=self._salt(request.audience),
             shares=(f"player {request.line.who}", f"scene {self._stream}"),
@@ -241,7 +246,7 @@ class Dialogue:
         """
         if request.offer is None or self._engine.scripted:
             return False
-        return tokens > self._settings.sentence_after
+        return tokens > round(request.brevity * self._settings.sentence_after)
 
     def commit(self, request: TurnRequest, text: str, heard: int, status: str, ts: int) -> None:
         """Remember what the NPC said.
@@ -268,7 +273,7 @@ class Dialogue:
         self._transcript.add(line, answers=request.line.id)
         for source in self.sources:
             source.said(line, request.line, self.present)
-        if self._judge is not None and text and request.line.kind == "player":
+        if self._judge is not None and request.judged and text and request.line.kind == "player":
             self._have_judged(self._judge, request.line, line)
 
     def amend(self, turn: str, text: str, heard: int) -> None:
@@ -305,7 +310,7 @@ class Dialogue:
     @property
     def _room(self) -> int:
         """Tokens that the own part of a prompt may have."""
-        return self._engine.max_model_len - self._prefix.total - self._max_tokens
+        return self._engine.max_model_len - self.prefix.total - self._max_tokens
 
     @property
     def _max_tokens(self) -> int:
@@ -353,7 +358,7 @@ class Dialogue:
     def _have_judged(self, judge: Judge, heard: Line, said: Line) -> None:
         salt, private = self._salt(heard.audience), heard.audience is not None
         feel = partial(self.feelings.judged, heard.who, now=said.ts, private=private)
-        judge.ask(self.persona, self._prefix, heard, said, salt, feel)
+        judge.ask(self.persona, self.prefix, heard, said, salt, feel)
 
     def _tell_heard(self, line: Line) -> None:
         for source in self.sources:
@@ -408,7 +413,8 @@ class Dialogue:
         names = sorted({self.persona.name, *self._others, *(line.name for line in told)})
         replies = [line.text for line in told if line.kind == "npc" and self._is_own(line)]
         return SamplingParams(
-            max_tokens=settings.max_tokens + (offer.tokens if offer else 0),
+            max_tokens=max(round(request.brevity * settings.max_tokens), 1)
+            + (offer.tokens if offer else 0),
             logit_bias=dict.fromkeys(self._writer.brackets if acts else (), settings.act_bias),
             min_tokens=1,  # an NPC that is asked says something
             temperature=settings.temperature,
@@ -421,7 +427,7 @@ class Dialogue:
             bad_words=self._worn(replies) + request.avoid,
             stop=settings.stop + stops(names),
             # An action may follow the sentence: then whoever takes the reply apart ends it.
-            sentence_after=None if offer else settings.sentence_after,
+            sentence_after=None if offer else round(request.brevity * settings.sentence_after),
             grammar=offer.grammar() if offer else None,
         )
 

@@ -24,6 +24,7 @@ MAX_VOICE = 8_000
 MAX_LINE = 1_000
 MAX_GREETING = 4_000
 MAX_GREETINGS = 32
+MAX_BARKS = 16
 MAX_FACTS = 64
 MAX_EXAMPLES = 32
 MAX_FACTIONS = 16
@@ -63,6 +64,7 @@ class Persona:
         greeting: its first line to somebody who comes in; "" for none.
         examples: lines it has never said but would.
         greetings: other first lines; each running scene takes one of all.
+        barks: what it says when there is no time for an answer: short, and never wrong.
         factions: ids of the groups it belongs to, whose lore it knows.
         actions: what it can do beside talking; most NPCs only talk.
         lore: what it alone knows, and not all the time.
@@ -83,6 +85,7 @@ class Persona:
     greeting: str = ""
     examples: tuple[Example, ...] = ()
     greetings: tuple[str, ...] = ()
+    barks: tuple[str, ...] = ()
     factions: tuple[str, ...] = ()
     actions: tuple[Action, ...] = ()
     lore: tuple[LoreEntry, ...] = ()
@@ -154,6 +157,7 @@ def _persona(section: Section, known: Mapping[str, Action] = USUAL) -> Persona:
         greetings=tuple(
             words for _, words in section.texts("greetings", MAX_GREETINGS, MAX_GREETING)
         ),
+        barks=tuple(words for _, words in section.texts("barks", MAX_BARKS, MAX_LINE)),
         factions=_factions(section),
         actions=actions,
         lore=read_lore(section, of_one=True),

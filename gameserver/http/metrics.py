@@ -43,6 +43,8 @@ COUNTERS = frozenset(
         "handshakes_refused",
         "budget_tokens",
         "halts",
+        "barks",
+        "lines_refused",
         "sessions_begun",
         "sessions_ended",
         "sessions_resumed",
@@ -85,7 +87,7 @@ COUNTERS = frozenset(
 #: Counters kept by cause become one counter with a label: `errors_bad_json` is
 #: `errors_total{code="bad_json"}`. Causes are the protocol's own lists, so labels stay few.
 BY_CAUSE = re.compile(
-    r"(errors|closes|mqtt_dropped|http|turns_ended|refused|filtered|redacted|steering|over_budget|remote_errors)_(\w+)"
+    r"(errors|closes|mqtt_dropped|http|turns_ended|refused|filtered|redacted|steering|over_budget|remote_errors|degraded)_(\w+)"
 )
 
 

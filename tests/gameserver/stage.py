@@ -93,7 +93,9 @@ def write_pack(folder: Path, **changes: Any) -> Path:
 
 
 def settings_with(**sections: dict[str, Any]) -> Settings:
-    """Settings for tests: any free port, quick timers, generous rates; changed as asked."""
+    """Settings for tests: any free port, quick timers, generous rates, and no
+    end of patience; changed as asked.
+    """
     raw: dict[str, Any] = {
         "port": 0,
         "limits": {
@@ -104,6 +106,7 @@ def settings_with(**sections: dict[str, Any]) -> Settings:
             "says_per_s": 1000.0,
             "says_burst": 1000,
         },
+        "overload": {"first_word_s": 0, "quest_first_word_s": 0, "lag_ms": 1e9},
         "guards": {"linger_s": 0.01, "close_timeout_s": 0.2, "stall_s": 0.3},
     }
     for name, section in sections.items():
