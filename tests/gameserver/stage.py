@@ -26,6 +26,7 @@ from npc.notes import SourceMaker
 STEP_MS = 2.0
 SCENE = "inn"
 GREETING = "Welcome in."
+BARK = "Not now, love."
 
 PACK: dict[str, Any] = {
     "id": SCENE,
@@ -45,6 +46,7 @@ PEOPLE: list[dict[str, Any]] = [
         "voice": "Brisk.",
         "knows": ["The stew is hot."],
         "greeting": GREETING,
+        "barks": [BARK],
     },
     {
         "id": "harn",

@@ -1,0 +1,94 @@
+"""More lines than the engine can answer, over real sockets: honest refusals, notices, recovery."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from gameserver.game import GameServer
+from gameserver.overload.ladder import Level
+from tests.gameserver.player import Player
+from tests.gameserver.stage import BARK, serving
+
+CROWD = 10
+REPLY = "The bridge is gone, the mill burns, and nobody in this house sleeps any more tonight."
+#: One slot for ordinary replies and one for quest-givers, so that ten lines are too many.
+ONE_AT_A_TIME = {"max_num_seqs": 2, "reserved_slots": 1}
+NORMAL = {"level": 0, "name": "normal", "reason": "engine"}
+IMPATIENT = {"first_word_s": 0.4, "quest_first_word_s": 60.0, "lag_ms": 1e9}
+
+
+@asynccontextmanager
+async def crowded(
+    folder: Path, **overload: Any
+) -> AsyncIterator[tuple[GameServer, list[Player], Player]]:
+    """A server, players who are each in a room of their own, and one who watches."""
+    sections = {"engine": ONE_AT_A_TIME, "overload": {**IMPATIENT, **overload}}
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(serving(folder, [REPLY], step_ms=4, **sections))
+
+        async def enter(name: str) -> Player:
+            player = await Player.enter(server, name, instance=name)
+            stack.push_async_callback(player.socket.close)
+            return player
+
+        yield server, [await enter(f"p{n}") for n in range(CROWD)], await enter("watcher")
+
+
+async def test_lines_that_would_wait_too_long_are_busy_and_clients_hear_of_levels_and_recovery(
+    tmp_path: Path,
+) -> None:
+    quick = {"up_s": 0.05, "down_s": 0.05}
+    async with crowded(tmp_path, **quick) as (server, players, watcher):
+        answers = [await player.say() for player in players]
+        accepted = [player for player, a in zip(players, answers, strict=True) if a["t"] != "error"]
+        refused = [answer["d"] for answer in answers if answer["t"] == "error"]
+        assert accepted
+        assert refused
+        for refusal in refused:
+            assert refusal["code"] == "busy"
+            assert 250 <= refusal["retry_ms"] <= 30_000
+            assert refusal["actual"] > refusal["limit"] == 400
+        first = await watcher.get("notice", code="degraded")
+        assert first["d"]["data"] == {"level": 1, "name": "merge", "reason": "engine"}
+        assert "st" not in first, "it is about the server, not about a scene"
+
+        quest = await watcher.hear(npc="harn")
+        assert quest["text"] == REPLY, "quest-givers are talked to as ever, in full"
+        for player in accepted:  # what was accepted is answered
+            assert (await player.get("npc.turn.end"))["d"]["status"] == "completed"
+
+        late = await Player.enter(server, "late", instance="late")
+        assert server.gauges()["degraded_merge"] >= 1
+        assert (await late.get("notice", code="degraded"))["d"]["data"]["name"], (
+            "also who comes now"
+        )
+        await watcher.get("notice", code="degraded", data=NORMAL)
+        assert (await players[-1].hear())["status"] == "completed"
+        await late.socket.close()
+
+
+async def test_npcs_that_have_barks_say_them_instead_of_letting_players_wait(
+    tmp_path: Path,
+) -> None:
+    async with crowded(tmp_path, up_s=1e6, down_s=1e6) as (server, players, _):
+        server._overload._ladder.level = Level.BARKS
+        accepted = [await player.say() for player in players]
+        assert {answer["t"] for answer in accepted} == {"say.accepted"}
+        ends = [(await player.get("npc.turn.end"))["d"] for player in players]
+        barks = [end for end in ends if end["reason"] == "bark"]
+        assert 0 < len(barks) < CROWD, "the first are answered"
+        for end in barks:
+            assert (end["text"], end["status"], end["usage"]["completion"]) == (
+                BARK,
+                "completed",
+                0,
+            )
+        listener = players[ends.index(barks[0])]
+        assert [t for t in listener.types() if t.startswith(("player.said", "npc.turn"))] == [
+            "player.said",
+            "npc.turn.start",
+            "npc.turn.end",
+        ]
+        page = (await listener.ask("history.get", {"npc": "mira"}))["d"]["items"]
+        assert [item["text"] for item in page] == ["Hello?", BARK], "the NPC knows what was said"
