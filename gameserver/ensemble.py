@@ -13,6 +13,7 @@ from gameserver.refusals import refusal_of
 from npc.cast import OpenScene
 from npc.dialogue import Line
 from npc.relations import AXES
+from npc.told import ToldSource
 from scenes.reactions import Happening
 
 
@@ -60,7 +61,8 @@ class Ensemble:
             dialogue.feelings.restore(felt)
         else:
             self._witnessed.tell(dialogue.feelings)
-        dialogue.sources += self._backstage.plot.sources(npc)
+        told = ToldSource(lambda: self._pack.surroundings)
+        dialogue.sources = (told, *dialogue.sources, *self._backstage.plot.sources(npc))
         dialogue.feelings.states = partial(self._story.state, npc)
         return Floor(dialogue, self._backstage)
 

@@ -117,7 +117,7 @@ class Happenings:
         Nobody is woken for an empty room, nor while the NPC has no words or others wait for theirs:
         then it only knows.
         """
-        for news, line in self._newsroom.of(self._pack.news, what):
+        for news, line in self._newsroom.of(self._pack.news, what, self._plot.story.public()):
             woken = None
             if self._may_wake() and self._newsroom.wakes(news):
                 with contextlib.suppress(Refusal):

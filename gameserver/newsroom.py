@@ -9,6 +9,7 @@ from gameserver.answer import Cue
 from gameserver.protocol import new_id, now_ms
 from gameserver.streams import Stream
 from npc.dialogue import Line
+from scenes.conditions import WorldState
 from scenes.news import News
 from scenes.reactions import Happening
 
@@ -38,10 +39,12 @@ class Newsroom:
         self._clock = clock
         self._woke: dict[News, float] = {}
 
-    def of(self, known: Sequence[News], what: Happening) -> Iterator[tuple[News, Line]]:
-        """The news of a happening, each with the line that tells it."""
+    def of(
+        self, known: Sequence[News], what: Happening, state: WorldState
+    ) -> Iterator[tuple[News, Line]]:
+        """The news of a happening in a world that is so, each with the line that tells it."""
         for news in known:
-            if news.tell_of(what):
+            if news.tell_of(what, state):
                 line = Line(new_id("m"), "observed", "", TELLER, None, news.text, now_ms())
                 yield news, line
 

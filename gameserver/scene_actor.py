@@ -117,6 +117,7 @@ class SceneActor:
             cancel=cancel,
             on_prompt=on_prompt,
         )
+        self.plot.story.things = self.state.things
         self._earshot = Earshot(self.state, self.attendance)
         self.ensemble = Ensemble(pack, backstage, self.attendance)
         self.floors = self.ensemble.floors

@@ -28,7 +28,7 @@ from npc.relations import AXES, Kept, Relation, Relations
 from npc.secrets import Secret
 from npc.settings import FeelingSettings
 from npc.transcript import Line
-from scenes.conditions import WorldState
+from scenes.conditions import PUBLIC, WorldState
 from scenes.lore import LoreEntry
 from scenes.reactions import Cause, Happening, Reaction, Shift
 
@@ -257,13 +257,13 @@ class Feelings(NoteSource):
         if self.states is not None:
             state = self.states(player)
         elif any(
-            condition.about not in ("world", "relation")
+            condition.about not in {*PUBLIC, "relation"}
             or (condition.about == "relation" and condition.name not in AXES)
             for condition in secret.when
         ):
             return False
         else:
-            state = WorldState(state.world)
+            state = WorldState(state.world, things=state.things)
         known = _as_felt(state, self.relations.of(player))
         return secret.open_to(known, self.relations.caused(player), happened)
 

@@ -9,7 +9,7 @@ on nothing but the world may be told aloud.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from scenes.conditions import Condition, WorldState, read_conditions
+from scenes.conditions import PUBLIC, Condition, WorldState, read_conditions
 from scenes.document import Section
 from scenes.reactions import Reaction
 
@@ -44,7 +44,7 @@ class Secret:
     @property
     def personal(self) -> bool:
         """Whether it depends on who listens."""
-        return bool(self.after) or any(condition.about != "world" for condition in self.when)
+        return bool(self.after) or any(condition.about not in PUBLIC for condition in self.when)
 
     def open_to(
         self, state: WorldState, caused: Collection[str], happened: Collection[str]

@@ -52,6 +52,7 @@ class Story:
         book: where the quests are.
         facts: of the world by name, where they are not as the author wrote them.
         clock: gives the time in seconds, as a wall shows it.
+        things: gives the values of the scene's entities, for conditions.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Story:
         """`relation` may be asked about any NPC of the scene."""
         self.book = QuestBook(script.quests)
         self.facts: dict[str, Scalar] = {}
+        self.things: Callable[[], Mapping[str, Scalar]] = dict
         self._script = script
         self._relation = relation
         self.clock = clock
@@ -123,6 +125,10 @@ class Story:
         """How things are, by name."""
         known = {name: fact for name, fact in self.facts.items() if name in self._script.meta}
         return {**self._script.meta, **known}
+
+    def public(self) -> WorldState:
+        """How things are for everybody."""
+        return WorldState(self.world(), things=self.things())
 
     def settle(
         self, deed_id: str, player: str, ok: bool, data: object
@@ -233,7 +239,8 @@ class Story:
             for npc in self._script.related
             for feeling, amount in self._relation(npc, player).items()
         }
-        return WorldState(self.world(), self.book.stages(player), flags, items, relation)
+        stages = self.book.stages(player)
+        return WorldState(self.world(), stages, flags, items, relation, self.things())
 
     def _asking(self, npc: str, player: str, hearers: Sequence[str]) -> Asking:
         context = self.context(player, npc)

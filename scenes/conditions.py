@@ -14,11 +14,13 @@ from scenes.document import Scalar, Section
 MAX_CONDITIONS = 16
 MAX_VALUE = 200
 
-About = Literal["world", "quests", "flags", "items", "relation"]
+About = Literal["world", "things", "quests", "flags", "items", "relation"]
 #: Asked by value: the fact must be one of those named.
-_BY_VALUE: tuple[About, ...] = ("world", "quests", "flags")
+_BY_VALUE: tuple[About, ...] = ("world", "things", "quests", "flags")
 #: Asked by amount: at least the number named, or within the two that are.
 _BY_AMOUNT: tuple[About, ...] = ("items", "relation")
+#: The same for everybody in a scene.
+PUBLIC: frozenset[About] = frozenset({"world", "things"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class WorldState:
         items: how many of each thing the player has; what is not named is none.
         relation: how the NPC stands to the player, by name ("trust"), and how others do, by their
             id and name ("harn.trust"); what is not named is 0.
+        things: values of the scene's entities, by id and key ("front_door.open").
     """
 
     world: Mapping[str, Scalar] = field(default_factory=dict)
@@ -39,6 +42,7 @@ class WorldState:
     flags: Mapping[str, Scalar] = field(default_factory=dict)
     items: Mapping[str, float] = field(default_factory=dict)
     relation: Mapping[str, float] = field(default_factory=dict)
+    things: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +51,9 @@ class Condition:
 
     Attributes:
         about: what is asked.
-        name: of the fact, quest, flag, item or feeling.
-        values: for facts, quests and flags, it must be one of these; what is unknown is none of
-            them. For items and relations, one number: at least so much; or two: from and to.
+        name: of the fact, thing, quest, flag, item or feeling.
+        values: for facts, things, quests and flags, it must be one of these; what is unknown is
+            none of them. For items and relations, one number: at least so much; or two: from and to.
     """
 
     about: About

@@ -4,7 +4,7 @@ All of it stands in the scene file. What is not named there does not exist, so t
 has nothing that could grow.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -40,10 +40,11 @@ class Told:
     fields: tuple[tuple[str, tuple[Scalar, ...]], ...]
     text: str
 
-    def holds(self, value_of: Callable[[str], object]) -> bool:
-        """Whether it is so."""
+    def holds(self, entity: str, things: Mapping[str, Scalar]) -> bool:
+        """Whether it is so, where things are as named: ENTITY.KEY."""
         return all(
-            any(same(value_of(key), value) for value in values) for key, values in self.fields
+            any(same(things.get(f"{entity}.{key}"), value) for value in values)
+            for key, values in self.fields
         )
 
 
@@ -82,6 +83,11 @@ class Surroundings:
     entry: Position | None = None
     player_keys: frozenset[str] = frozenset()
     entities: Mapping[str, Entity] = field(default_factory=dict)
+
+    def names(self) -> frozenset[str]:
+        """What conditions may ask about: ENTITY.KEY."""
+        entities = self.entities.values()
+        return frozenset(f"{entity.id}.{key}" for entity in entities for key in entity.writers)
 
 
 def read_surroundings(scene: Section) -> Surroundings:

@@ -7,6 +7,7 @@ news make an NPC speak without being spoken to.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from scenes.conditions import PUBLIC, Condition, WorldState, read_conditions
 from scenes.document import Scalar, Section
 from scenes.reactions import Happening, same
 
@@ -28,6 +29,7 @@ class News:
         fields: of the event's data that must be as named, each with the values it may have.
         wakes: the NPC who speaks of it at once; "" for none.
         cooldown_s: seconds after which it may wake that NPC again.
+        when: what must hold of the world and its things, or it is no news.
     """
 
     event: str
@@ -35,10 +37,12 @@ class News:
     fields: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
     wakes: str = ""
     cooldown_s: int = _COOLDOWN_S
+    when: tuple[Condition, ...] = ()
 
-    def tell_of(self, what: Happening) -> bool:
-        """Whether these are the news of a happening."""
-        return what.cause == "event" and what.name == self.event and self._fits(what.details)
+    def tell_of(self, what: Happening, state: WorldState) -> bool:
+        """Whether these are the news of a happening in a world that is so."""
+        named = what.cause == "event" and what.name == self.event
+        return named and self._fits(what.details) and all(c.holds(state) for c in self.when)
 
     def _fits(self, details: Mapping[str, object]) -> bool:
         return all(
@@ -65,6 +69,10 @@ def _news(section: Section) -> News:
         fields=tuple(section.scalar_lists("with", _MAX_FIELDS, _MAX_VALUE).items()),
         wakes=wakes,
         cooldown_s=section.number("cooldown_s", 0, _MAX_SECONDS, default=_COOLDOWN_S),
+        when=read_conditions(section),
     )
+    for condition in news.when:
+        if condition.about not in PUBLIC:
+            section.fail("when", f"news ask for world and things only, not for {condition.about}")
     section.finish()
     return news

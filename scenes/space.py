@@ -106,6 +106,5 @@ def _is_coordinate(value: object) -> bool:
     return (
         isinstance(value, (int, float))
         and not isinstance(value, bool)
-        and math.isfinite(value)
-        and abs(value) <= FARTHEST
+        and abs(value) <= FARTHEST  # which NaN is not, either
     )

@@ -219,6 +219,8 @@ def _check_condition(
     match condition.about:
         case "world" if name not in pack.meta:
             section.fail(field, f"{name}: the scene file has no such fact under meta")
+        case "things" if name not in pack.surroundings.names():
+            section.fail(field, f"{name}: must be an entity's id, a dot, and one of its keys")
         case "flags" if name not in pack.context:
             section.fail(field, f"{name}: the scene file does not list it under context")
         case "items" if f"item.{name}" not in pack.context:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from npc.cast import _read
+from scenes.conditions import WorldState
 from scenes.document import PackError
 from scenes.news import News
 from scenes.pack import load_pack
@@ -42,7 +43,21 @@ def test_news_are_read_as_written(tmp_path: Path) -> None:
 )
 def test_news_fit_their_event_and_the_data_that_was_named(what: Happening, told: bool) -> None:
     fields = (("near", (True,)), ("force", (9, 10)))
-    assert News("storm", "A storm breaks.", fields).tell_of(what) is told
+    assert News("storm", "A storm breaks.", fields).tell_of(what, WorldState()) is told
+
+
+def test_news_may_wait_for_the_world_and_its_things(tmp_path: Path) -> None:
+    when = "    when: {things: {door.open: true}, world: {weather: [rain, snow]}}\n"
+    pack = load_pack(write_pack(tmp_path, scene=SCENE + NEWS + when))
+    what = Happening("event", "bell")
+    assert pack.news[-1].event == "bell"
+    for opened, weather, told in (
+        (True, "snow", True),
+        (False, "snow", False),
+        (True, "fog", False),
+    ):
+        state = WorldState({"weather": weather}, things={"door.open": opened})
+        assert pack.news[-1].tell_of(what, state) is told
 
 
 @pytest.mark.parametrize(
@@ -53,6 +68,7 @@ def test_news_fit_their_event_and_the_data_that_was_named(what: Happening, told:
         ("cooldown_s: 0", "cooldown_s: -1", r"news\[0\]\.cooldown_s"),
         ("wakes: mira", "wake: mira", r"news\[0\]\.wake"),
         ("wakes: mira", "wakes: nobody", r"news\[0\]\.wakes"),
+        ("wakes: mira", "when: {flags: {brave: true}}", r"news\[0\]\.when"),
     ],
 )
 def test_mistakes_in_news_are_named(tmp_path: Path, old: str, new: str, field: str) -> None:

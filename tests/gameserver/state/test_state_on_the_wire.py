@@ -89,7 +89,7 @@ async def test_who_did_not_name_the_capability_is_told_nothing(server: GameServe
         ({"e": "mira", "k": "pos", "v": [2, 2]}, "forbidden", "server"),
         ({"e": "lantern", "k": "lit", "v": False}, "forbidden", "owner"),
         ({"e": "ann", "k": "mood", "v": 1}, "forbidden", "it has pos, pose"),
-        ({"e": "ann", "k": "pos", "v": [101, 2]}, "bad_field", "[0.0, 0.0] to [100.0, 100.0]"),
+        ({"e": "ann", "k": "pos", "v": [101, 2]}, "bad_field", "[0, 0] to [100, 100]"),
         ({"e": "ann", "k": "pos", "v": "here"}, "bad_field", "[x, y]"),
         ({"e": "ann", "k": "pos", "v": [True, 1]}, "bad_field", "[x, y]"),
         ({"e": "ann", "k": "pos", "v": [1e300, 1]}, "bad_field", "[x, y]"),

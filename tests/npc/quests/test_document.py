@@ -40,7 +40,7 @@ def test_the_shipped_quest_has_three_stages_and_two_endings() -> None:
         ("{items: {whistle: 1}}", "{quests: {mill: [aksed]}}", 15, "has no stage 'aksed'"),
         ("{items: {whistle: 1}}", "{relation: {harn.love: 5}}", 15, "harn.love: must be"),
         ("{items: {whistle: 1}}", "{world: {moon: full}}", 15, "no such fact under meta"),
-        ("{items: {whistle: 1}}", "{things: {whistle: 1}}", 15, "must name something under"),
+        ("{items: {whistle: 1}}", "{stuff: {whistle: 1}}", 15, "must name something under"),
         ("{id: lost, ending: bad}", "{id: lost}", 18, "is a dead end"),
         (", ending: good", "", 17, "is a dead end"),
         ("{id: lost, ending: bad}", "{id: lost, ending: bad}\n  - {id: moon, ending: ha}", 19,
