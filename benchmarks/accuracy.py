@@ -4,7 +4,8 @@
 
 The texts are the Gilded Griffin's own, its people's dialogues and `texts/`. Every model reads the
 same pieces and says at each token what comes next: perplexity of the text, how often its first
-choice is that of `exact`, and the mean divergence of what it says from what `exact` says. Models
+choice is that of `exact`, and the mean divergence of what it says from what `exact` says. `fp8` is
+what a GPU computes with weights of eight bits (needs the `gpu` extra, and no GPU). Models
 read one token a step, as they do while they speak, and all pieces side by side; results go to
 `--out` as lines of JSON, and into the page beside it.
 """
@@ -13,6 +14,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
@@ -144,6 +146,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu.jsonl"))
     a = parser.parse_args()
     models = {n: load_model(a.model, data_dir=a.data, numerics=n) for n in get_args(AnyNumerics)}
+    if find_spec("triton"):  # whose kernels say how rows are rounded
+        from benchmarks.fp8_products import load_fp8
+
+        models["fp8"] = load_fp8(a.model, a.data, models["exact"])
     texts = pieces(read_texts(), models["exact"].tokenizer)
     software = f"torch {version('torch')}, numba {version('numba')}"
     with a.out.open("a") as out:
