@@ -26,6 +26,7 @@ from engine.errors import (
     RemoteUnavailable,
 )
 from engine.face import AnyEngine
+from engine.forecast import Expectation
 from engine.grammar import Grammar
 from engine.listeners import Listeners
 from engine.measures import Series
@@ -265,6 +266,14 @@ class RemoteEngine(AnyEngine):
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         counts = [len(self.tokenizer.encode(text)) for text in read]
         return [Embedding(row, count) for row, count in zip(vectors, counts, strict=True)]
+
+    def expect(self, priority: int, prefix: Prefix | None = None) -> Expectation:
+        """See `AnyEngine.expect`: from how long servers usually take, and who waits here."""
+        alone_s, stats = self._stats.first_s, self._stats
+        ahead = sum(request.priority <= priority for request in tuple(self._desk.waiting))
+        lacking = ahead + 1 - (self._config.in_flight - self._desk.running)
+        wait_s = max(lacking, 0) * stats.hold_s / self._config.in_flight
+        return Expectation(wait_s + alone_s, alone_s)
 
     def measures(self) -> list[Series]:
         """See `AnyEngine.measures`."""

@@ -100,5 +100,6 @@ class Conversation:
             else:
                 turns.append((_ROLES[token - _CONTROL], []))
         decode = PackedTokenizer().decode
-        messages = tuple(Message(role, decode(own)) for role, own in turns if own)
-        return cls(messages, turns[-1][0] == "assistant" and bool(turns[-1][1]))
+        said = [Message(role, decode(own)) for role, own in turns]
+        begun = said[-1].role == "assistant" and said[-1].content != ""
+        return cls(tuple(message for message in said if message.content), begun)

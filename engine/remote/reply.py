@@ -48,12 +48,12 @@ class Reply:
         self._bytes_left -= len(text.encode())
         if self._bytes_left < 0:
             raise Nonsense("the reply is longer than was asked for")
-        ids = tuple(self._encode(text)) if text else ()
+        ids, before = tuple(self._encode(text)) if text else (), self.tokens
         self.tokens += len(ids)
         text, stopped = self._stops.push(text)
         ended = False
         if self._sentence_after is not None:
-            text, ended = self._sentence.push(text, self.tokens > self._sentence_after)
+            text, ended = self._sentence.push(text, before >= self._sentence_after)
         if self._conforms is not None:
             self._released += text
         return Released(text, "stop" if stopped or ended else None), ids
