@@ -33,6 +33,7 @@ from gameserver.http.console import Console, Prompt
 from gameserver.http.listener import Listener, authority, bind
 from gameserver.http.openai.api import OpenAIApi
 from gameserver.http.patience import open_many_files
+from gameserver.http.playground import facts
 from gameserver.inspection import Inspector
 from gameserver.keys import Keys
 from gameserver.loop_lag import LoopLag
@@ -338,10 +339,7 @@ class Application:
         return {
             "model": self.engine.model_name,
             "game": {"port": self.game_port, "path": PATH},
-            "scenes": [
-                {"id": scene.id, "title": scene.title, "instances": scene.allows_instances}
-                for scene in self.cast.scenes.values()
-            ],
+            "scenes": [facts(scene) for scene in self.cast.scenes.values()],
         }
 
     def _make_engine(self) -> AnyEngine:

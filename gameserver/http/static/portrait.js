@@ -40,6 +40,9 @@ function shade(colour, amount) {
 const SKINS = ["#f0c6a0", "#e0ab80", "#c98d62", "#a56b45", "#7d4e33", "#f3d2b3"];
 const HAIRS = ["#2b1d16", "#5a3620", "#8c5a2b", "#b5492a", "#c9a35a", "#8d8a86", "#dcd7cd"];
 const CLOTHS = ["#7a3b34", "#3f5d4a", "#39506f", "#6d5230", "#5d4270", "#7c6a3a", "#2f5f66", "#84503a"];
+const CLOAKS = [
+  "#b04a3a", "#2f7d5b", "#3f6fb0", "#b5812f", "#7d4fa8", "#2b8a93", "#b0487f", "#6f8a35", "#5561b8",
+];
 const STYLES = ["short", "long", "bun", "curly", "braid", "swept"];
 const BEARDS = ["none", "none", "none", "full", "goatee", "moustache"];
 
@@ -337,8 +340,15 @@ function mouth({ stern }) {
 }
 
 /** The whole figure of an NPC, {id, role, quest_giver}, decorative: names stand beside it. */
-export function figure(npc) {
-  const look = lookOf(npc);
+export const figure = (npc) => draw(lookOf(npc));
+
+/** A player's whole figure: a traveller in a hooded cloak, the same on every screen. */
+export function traveller(player) {
+  const cloth = CLOAKS[hash(player) % CLOAKS.length];
+  return draw({ ...lookOf({ id: player }), cloth, trim: "#d8b06a", over: "cloak", prop: "none", hat: "hood" });
+}
+
+function draw(look) {
   const { broad = 1, tall = 1 } = look;
   const drawing = svg("svg", { viewBox: "0 -12 200 312", class: "figure", "aria-hidden": "true" },
     svg("defs", {},

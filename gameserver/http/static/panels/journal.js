@@ -1,16 +1,9 @@
 // What was said, oldest first: players' lines, NPCs' lines as they grow, small notes between.
 
-import { bust } from "./portrait.js";
-import { colourOf } from "./stage.js";
-
-function element(tag, className, text = "") {
-  const node = document.createElement(tag);
-  node.className = className;
-  node.textContent = text;
-  return node;
-}
-
-const seconds = (ms) => (ms < 950 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`);
+import { element } from "../element.js";
+import { bust } from "../portrait.js";
+import { colourOf } from "../room/players.js";
+import { seconds } from "./words.js";
 
 const ENDINGS = {
   interrupted: "interrupted",
@@ -19,6 +12,15 @@ const ENDINGS = {
   truncated: "cut at the length limit",
   abandoned: "lost",
 };
+
+const NAMED = 6; // listeners by name; others are counted
+
+/** Who heard a line, as a small fact below it. */
+function heardBy(names) {
+  const more = names.length - NAMED;
+  const shown = names.slice(0, NAMED).join(", ") + (more > 0 ? ` and ${more} more` : "");
+  return element("span", "fact listeners", `heard by ${shown}`);
+}
 
 export class Journal {
   #lines = new Map(); // message or turn id -> list item
@@ -32,11 +34,6 @@ export class Journal {
     });
   }
 
-  clear() {
-    this.#lines.clear();
-    this.list.replaceChildren();
-  }
-
   has(id) {
     return this.#lines.has(id);
   }
@@ -45,17 +42,18 @@ export class Journal {
     this.#add(null, element("li", "note", text));
   }
 
-  playerLine(id, { player, name, own, text, to, whispered }) {
+  playerLine(id, { player, name, own, text, to, reach, listeners = [] }) {
     const item = element("li", own ? "line own" : "line");
     item.style.setProperty("--colour", colourOf(player));
-    item.append(this.#head(name, to && `to ${to}`, whispered), element("p", "words", text));
+    item.append(this.#head(name, to && `to ${to}`, reach), element("p", "words", text));
+    if (listeners.length) item.append(element("p", "meta", heardBy(listeners)));
     this.#add(id, item);
   }
 
   /** Opens an NPC's line; `extend` and `end` go on with it. */
-  npcLine(id, npc, { text = "", whispered = false } = {}) {
+  npcLine(id, npc, { text = "", reach = "all" } = {}) {
     const item = element("li", "line npc speaking");
-    const head = this.#head(npc.name, null, whispered);
+    const head = this.#head(npc.name, null, reach);
     item.append(bust(npc), head, element("p", "words", text));
     if (npc.quest_giver) head.append(element("span", "tag quest-tag", "quest"));
     this.#add(id, item);
@@ -79,8 +77,8 @@ export class Journal {
     this.#follow();
   }
 
-  /** Ends a line with its final text and what it cost. `kept` chunks of `n` are remembered. */
-  end(id, { text, status, usage, err }) {
+  /** Ends a line with its final text, what it cost, and the names of those who heard it. */
+  end(id, { text, status, usage, err }, listeners = []) {
     const item = this.#lines.get(id);
     if (!item) return;
     item.classList.remove("speaking");
@@ -90,6 +88,7 @@ export class Journal {
     const meta = element("p", "meta");
     if (ENDINGS[status]) meta.append(element("span", "tag ending", err?.msg ?? ENDINGS[status]));
     if (usage) meta.append(...this.#bill(usage));
+    if (text && listeners.length > 1) meta.append(heardBy(listeners));
     if (meta.childElementCount) item.append(meta);
     const name = item.querySelector(".who").textContent;
     if (text) this.spoken.textContent = `${name}: ${text}`;
@@ -113,11 +112,12 @@ export class Journal {
     return facts;
   }
 
-  #head(name, detail, whispered) {
+  #head(name, detail, reach = "all") {
     const head = element("p", "head");
     head.append(element("span", "who", name));
     if (detail) head.append(element("span", "detail", detail));
-    if (whispered) head.append(element("span", "tag whisper-tag", "whisper"));
+    if (reach === "whisper") head.append(element("span", "tag whisper-tag", "whisper"));
+    if (reach === "near") head.append(element("span", "tag near-tag", "in earshot"));
     return head;
   }
 
