@@ -206,6 +206,9 @@ class DeviceDecoder:
         normed = rms_norm(residual, self._layers[0].attention_norm, eps)
         attended = residual.new_empty(rows, config.heads, config.head_dim)
         following = [layer.attention_norm for layer in self._layers[1:]] + [self._norm]
+        drawing = None if size.aligned else tables.section("sample_rows", samples).clamp(min=0)
+        # The others end with the last layer's keys and values, unless somebody wants their states.
+        going_on = drawing if samples < rows and not states else None
         for number, layer in enumerate(self._layers):
             keys, values = cache.keys[number], cache.values[number]
             window = config.window(number)
@@ -223,8 +226,14 @@ class DeviceDecoder:
                 head_norms=layer.head_norms,
                 eps=eps,
             )
+            last = number == config.layers - 1
+            if last and going_on is not None and not samples:
+                break
             attention[window](q, keys, values, work, *partials, attended, side=side)
-            mixed = _product(attended.view(rows, -1), layer.output, layer.output_bias)
+            if last and going_on is not None:
+                attended = attended.index_select(0, going_on)
+                residual = residual.index_select(0, going_on)
+            mixed = _product(attended.view(len(attended), -1), layer.output, layer.output_bias)
             normed = add_rms_norm(mixed, residual, layer.ffn_norm, eps)
             mixed = _feed_forward(normed, layer)
             normed = add_rms_norm(mixed, residual, following[number], eps)
@@ -232,9 +241,8 @@ class DeviceDecoder:
             take(normed[start:end])
         if not samples:
             return normed.new_empty(0, config.vocab_size)
-        if not size.aligned:
-            wanted = tables.section("sample_rows", samples).clamp(min=0)
-            normed = normed.index_select(0, wanted)
+        if drawing is not None and going_on is None:
+            normed = normed.index_select(0, drawing)
         few = samples <= MOST_ROWS
         logits = linear(normed, self._head) if few else F.linear(normed, self._head)
         if config.logit_cap:
