@@ -7,7 +7,7 @@ come in one moment the last is told of the ninety-nine before it.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from engine.scheduler import Scheduler
 
 _GROUPS = len(CLASSES)
+_Totals = tuple[tuple[int, float], ...]
 #: Weight of the newest request in what is known of all.
 _NEWEST = 1 / 16
 #: Before any has ended: tokens a request reads and says.
@@ -69,7 +70,7 @@ class _Stock:
     """What the engine's thread saw.
 
     Attributes:
-        seen: the newest request it knew of, by id.
+        seen: what had been let in when it knew of everybody.
         ahead: for newcomers of each class.
         busy: whether anybody speaks or reads.
         hold_s: how long a request has its slot.
@@ -78,7 +79,7 @@ class _Stock:
         token_s: of each token.
     """
 
-    seen: int
+    seen: _Totals
     ahead: tuple[_Ahead, ...]
     busy: bool
     hold_s: float
@@ -112,13 +113,17 @@ class Forecast:
 
     def __init__(self, scheduler: "Scheduler", now: float) -> None:
         self._scheduler = scheduler
-        self._recent: deque[tuple[int, int, float]] = deque(maxlen=4096)  # id, class, tokens
+        # Requests and tokens let in so far, by class; and what they were after each request that
+        # the engine's thread has not seen yet, and after the last that it has.
+        self._let_in: _Totals = ((0, 0.0),) * _GROUPS
+        self._unseen: deque[tuple[int, _Totals]] = deque()
+        self._seen = self._let_in
         self._unread_share = 1.0  # of prompts' own tokens
         self._read = _TOKENS_READ
         self._said = _TOKENS_SAID
         self._hold_s: float | None = None
         self._bias = [0.0] * _GROUPS  # mean logarithm of actual ÷ predicted
-        self._stock = self._look(now, -1)
+        self._stock = self._look(now)
 
     # Any thread
 
@@ -137,10 +142,10 @@ class Forecast:
         tokens += _missing(prefix.chain() if prefix is not None else ())
         ahead = stock.ahead[group]
         waiting, before = ahead.waiting, ahead.tokens
-        for _, other, unread in self._newer(stock.seen):
-            if other <= group:
-                waiting += 1
-                before += unread
+        for other in range(group + 1):
+            (count, unread), (known, read) = self._let_in[other], stock.seen[other]
+            waiting += count - known
+            before += unread - read
         lacking = waiting + 1 - ahead.free
         for_slot_s = max(lacking, 0) * stock.hold_s / ahead.slots
         under_way_s = stock.reading_s(min(before, stock.most)) / 2 if stock.busy else 0.0
@@ -160,15 +165,19 @@ class Forecast:
         if request.pooling is None:
             own = len(request.prompt_ids)
             request.expected_s = self.of(request.priority, own, request.prefix).seconds
-        self._recent.append((request.id, min(request.priority, _GROUPS - 1), unread))
+        totals, group = list(self._let_in), min(request.priority, _GROUPS - 1)
+        count, before = totals[group]
+        totals[group] = (count + 1, before + unread)
+        self._let_in = tuple(totals)
+        self._unseen.append((request.id, self._let_in))
 
     # The engine's thread
 
     def take_stock(self, now: float, newest: int) -> None:
         """Look at who waits; `newest` is the id of the last request that was taken in."""
-        self._stock = self._look(now, newest)
-        while self._recent and self._recent[0][0] <= newest:
-            self._recent.popleft()
+        while self._unseen and self._unseen[0][0] <= newest:
+            _, self._seen = self._unseen.popleft()
+        self._stock = self._look(now)
 
     def began(self, request: Request, seconds: float) -> None:
         """A request got its first token so long after it came."""
@@ -193,17 +202,14 @@ class Forecast:
         before = held_s if self._hold_s is None else self._hold_s
         self._hold_s = before + _NEWEST * (held_s - before)
 
-    def _newer(self, seen: int) -> Iterator[tuple[int, int, float]]:
-        return (entry for entry in tuple(self._recent) if entry[0] > seen)
-
-    def _look(self, now: float, newest: int) -> _Stock:
+    def _look(self, now: float) -> _Stock:
         books = self._scheduler
         speakers, cost = len(books.slots.speakers), books.cost
         hold_s = self._hold_s
         if hold_s is None:
             hold_s = self._said * cost.expected_ms(books.pace.max_num_seqs) / 1000
         return _Stock(
-            newest,
+            self._seen,
             tuple(self._ahead(group, now) for group in range(_GROUPS)),
             bool(books.slots.running),
             hold_s,
