@@ -8,6 +8,9 @@ import pytest
 from gameserver.game import GameServer
 from tests.gameserver.stage import serving
 from tests.gameserver.state.walker import THINGS
+from tests.gameserver.stores.conftest import redis_server, store
+
+__all__ = ["redis_server", "store"]
 
 QUICK = {"pace_ms": 5, "far_ms": 20}
 

@@ -1,8 +1,7 @@
 """A client ends with what is so, whatever was lost on the way and wherever it is."""
 
 import random
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,45 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gameserver.commands import StateWrite
-from gameserver.ledger import Ledger
 from gameserver.protocol import Encoded
-from gameserver.settings import Settings
 from gameserver.state.scene_state import SceneState
 from gameserver.state.watch import Watch
-from gameserver.stores.journal import Book, Journal
-from gameserver.stores.memory import MemoryStore
-from gameserver.stores.store import Holding
-from gameserver.tally import Tally
 from scenes.entities import Entity, Surroundings
-
-PLAYERS = ("ann", "bob", "cid")
-KEYS = ("pos", "pose", "owner")
-
-
-class NoPulse:
-    """A beat comes when a test says so."""
-
-    def ask(self, after_s: float = 0.0) -> None:
-        """Nothing."""
-
-
-def state_of(surroundings: Surroundings, **settings: int) -> SceneState:
-    """The state of a scene with three players, kept in memory."""
-    book = Book("scene.inn", Journal(MemoryStore(), Tally()), Holding(1, {}, []))
-    pack = SimpleNamespace(id="inn", surroundings=surroundings, npcs={})
-    attendance = SimpleNamespace(states=dict.fromkeys(PLAYERS, "present"))
-    chosen = msgspec.convert({"state": {"far_ms": 0, **settings}}, Settings)
-    stream = SimpleNamespace(id="inn", ep=1, wake=lambda: None)
-    state = SceneState(
-        cast(Any, stream),
-        cast(Any, pack),
-        cast(Any, attendance),
-        Ledger(book, 500),
-        chosen,
-        cast(Any, None),
-    )
-    state._pulse = cast(Any, NoPulse())
-    return state
+from tests.gameserver.state.alone import KEYS, PLAYERS, state_of, truth
 
 
 class Client:
@@ -87,12 +52,6 @@ class Client:
             self.known[item["e"], item["k"]] = item["v"]
             if item["v"] is None:
                 del self.known[item["e"], item["k"]]
-
-
-def truth(state: SceneState) -> dict[tuple[str, str], Any]:
-    """What is so."""
-    items = [register.item for register in state.registers.since(0)]
-    return {(item.e, item.k): item.v for item in items if item.v is not None}
 
 
 @settings(deadline=None)
