@@ -9,23 +9,26 @@ from typing import Any
 import structlog
 from websockets.exceptions import ConnectionClosed
 
-from gameserver.access import Access, Pass
+from gameserver.access import Access
 from gameserver.admission import Offences, TokenBucket, rate_limited
-from gameserver.commands import Auth, AuthRefresh, Identify, SceneJoin, read
+from gameserver.commands import AuthRefresh, Identify, read
+from gameserver.credentials import Credentials
 from gameserver.guards import GuardedConnection
 from gameserver.inbound import Message, parse
 from gameserver.messages import Ack, Hello, Notice, Reconnect, SceneMoved, Version, Welcome
-from gameserver.nodes.tickets import Tickets, no_such_ticket, ticket_of
+from gameserver.nodes.neighbours import Neighbours
 from gameserver.outbox import Outbox
 from gameserver.overload.overload import Overload
 from gameserver.protocol import MAJOR, MINOR, MSGPACK, Close, Code, Encoded, Refusal, encode, now_ms
+from gameserver.relay.carriage import Client
 from gameserver.safety import Safety
 from gameserver.session import Session
 from gameserver.sessions import Sessions
 from gameserver.settings import Settings
 from gameserver.stores.journal import Journal
-from gameserver.stores.store import Elsewhere
+from gameserver.stores.store import Elsewhere, StoreDown
 from gameserver.tally import Tally
+from gameserver.turnstile import Turnstile
 from gameserver.wording import clean_name
 from gameserver.world import World
 
@@ -43,7 +46,7 @@ class House:
 
     Attributes:
         limits, features: as announced to clients.
-        tickets: None where there are no other nodes.
+        neighbours: None where there can be no other nodes.
     """
 
     settings: Settings
@@ -56,7 +59,8 @@ class House:
     safety: Safety
     access: Access
     overload: Overload
-    tickets: Tickets | None
+    turnstile: Turnstile
+    neighbours: Neighbours | None
 
 
 class Connection:
@@ -67,13 +71,12 @@ class Connection:
         self._house = house
         self._binary = socket.subprotocol == MSGPACK
         self._settings = house.settings
-        self._address = str(socket.remote_address[0]) if socket.remote_address else ""
         self._session: Session | None = None
         self._closing: asyncio.Task[None] | None = None
         self._identified_twice = False
-        self._pass = Pass("")
-        self._by_ticket: Pass | None = None
-        self._asked_again = False
+        self._shown = Credentials(socket, house.access, house.neighbours)
+        self._wish: Identify | None = None
+        self._token = ""  # for the relay alone: it goes on with the session without its client
         limits, guards = self._settings.limits, self._settings.guards
         self._messages = TokenBucket(limits.messages_per_s, limits.messages_burst)
         self._bytes = TokenBucket(limits.bytes_per_s, limits.bytes_burst)
@@ -89,10 +92,14 @@ class Connection:
         self._outbox.tell(self._hello(), at_once=True)
         patience = loop.call_later(self._settings.guards.identify_timeout_s, self._too_late)
         try:
+            await self._shown.come_through()
             while self._closing is None:
                 frame = await self._socket.recv()
                 if self._closing is None:  # what comes after a fatal error is not looked at
                     await self._receive(frame)
+        except (Refusal, StoreDown) as problem:
+            unclear = Refusal(Code.BUSY, "ask again", retry_ms=1000, close=Close.OVERLOADED)
+            self.fail(problem if isinstance(problem, Refusal) else unclear)
         except ConnectionClosed:
             self._count_close()
         finally:
@@ -155,7 +162,7 @@ class Connection:
             if self._closing is not None or (self._session is not None and self._session.parted):
                 return  # in the second case the client is about to hear of it, and asks again there
             if elsewhere is not None:
-                await self._send_on(message, elsewhere)
+                await self._go_on(message, frame, elsewhere)
                 return
             answer, refusal = self._respond(message, received, wait_s)
         except Refusal as failure:
@@ -184,30 +191,51 @@ class Connection:
         if message.t == "identify" and self._session is None:
             wish = read(message)
             assert isinstance(wish, Identify)
-            await self._redeem(wish)
+            self._wish = wish
+            await house.turnstile.enter(comes_back=wish.resume is not None)
+            if self._socket.close_code is not None:  # its token is still good, and is its own
+                raise self._socket.protocol.close_exc
+            await self._shown.redeem(wish)
             if wish.resume is not None:
-                self._pass = self._admit(wish.auth, wish.player)  # before anything is touched
+                self._shown.admit(wish)  # before anything is touched
                 return await house.sessions.fetch(wish.resume, wish.player)
         elif message.t == "scene.join" and self._session is not None:
             return await self._session.prepare(message)
         return None
 
-    async def _send_on(self, message: Message, elsewhere: Elsewhere) -> None:
-        """Another node has what a client wants: `scene.moved`. A session goes there as a whole; for
-        one more scene the client begins one there."""
-        wish, ticket, tickets = read(message), "", self._house.tickets
-        if tickets is not None and isinstance(wish, SceneJoin) and self._session is not None:
-            ticket = await tickets.for_scene(self._session.player, wish.scene, self._pass)
-        elif tickets is not None and isinstance(wish, Identify) and wish.resume is not None:
-            ticket = await tickets.for_session(wish.player, wish.resume.session, self._pass)
-        moved = SceneMoved(elsewhere.url, ticket, 0)
+    async def _go_on(self, message: Message, frame: str | bytes, elsewhere: Elsewhere) -> None:
+        """Another node has what a client wants. A session goes there as a whole, carried by us or
+        by its client; for one more scene the client begins one there."""
+        neighbours, session, wish = self._house.neighbours, self._session, read(message)
+        assert neighbours is not None
+        assert self._wish is not None
+        player, relay = self._wish.player, neighbours.relay
+        if relay is not None and self._shown.passage is None and not (session and session.scenes):
+            self._session = None
+            client = Client(self._socket, self._wish, message.id, self._shown, self._new_grant)
+            code = await (
+                relay.resume(client, elsewhere)
+                if session is None
+                else relay.move(client, session, self._token, self._outbox, frame, elsewhere)
+            )
+            if code is not None:
+                self._close(code, self._settings.guards.linger_s)
+            return
+        moved = await neighbours.directions(wish, player, self._shown.grant, elsewhere)
         self._house.tally.count("redirects")
-        known = self._session is not None  # of whom nothing is kept, waits for no store
-        self._outbox.tell(
-            encode("scene.moved", moved, st=message.st, re=message.id), at_once=not known
-        )
-        if message.t == "identify":
+        answer = encode("scene.moved", moved, st=message.st, re=message.id)
+        # Of whom nothing is kept, waits for no store.
+        self._outbox.tell(answer, at_once=self._session is None)
+        if session is None:
             self._leave_for_another_node()
+
+    def _new_grant(self, frame: str | bytes) -> None:
+        """A carried client sends `auth.refresh`: its node decides, but we have to know, too, when
+        its session goes on at another one."""
+        with contextlib.suppress(Refusal):
+            wish = read(parse(frame, self._settings.limits, binary=self._binary))
+            if isinstance(wish, AuthRefresh) and self._wish is not None:
+                self._shown.refresh(wish.auth, self._wish.player)
 
     def _leave_for_another_node(self) -> None:
         self.fail(Refusal(Code.MOVED, "another node has your scene", close=Close.MOVED))
@@ -271,7 +299,7 @@ class Connection:
         if missing:
             named = ", ".join(missing)[:200]
             raise Refusal(Code.VERSION, f"this server has no {named}", close=Close.VERSION)
-        self._pass = self._admit(wish.auth, wish.player)
+        self._shown.admit(wish)
         self._enter(wish, message.id)
 
     def _enter(self, wish: Identify, re: int | None) -> None:
@@ -288,22 +316,25 @@ class Connection:
             session = sessions.begin(
                 wish.player,
                 name,
-                self._address,
+                self._shown.address,
                 self._outbox,
                 self._parted,
                 make_room=resume is None,
             )
         self._session = session
-        session.grant = self._pass
+        session.grant = self._shown.grant
         caps = self._outbox.caps = frozenset(wish.caps or ()).intersection(self._house.features)
+        passage = self._shown.passage
+        if passage is None or not passage.keep_token:
+            self._token = sessions.new_token(session)
         welcome = Welcome(
             session=session.id,
-            resume_token=sessions.new_token(session),
+            resume_token=self._token,
             resume_ms=sessions.resume_ms,
             caps=sorted(caps),
             limits=self._house.limits,
             player=wish.player,
-            scenes=[s for s in self._house.world.titles() if self._pass.may_enter(s.id)],
+            scenes=[s for s in self._house.world.titles() if session.grant.may_enter(s.id)],
             resumed=resumed,
             resume_miss=miss,
         )
@@ -313,42 +344,23 @@ class Connection:
         if resume is not None and resumed:
             session.recover(resume)
 
-    async def _redeem(self, wish: Identify) -> None:
-        """Take in the ticket that a client shows, if it shows one: it is good once."""
-        request = self._socket.request
-        shown = ticket_of(wish.auth, request.path if request is not None else "")
-        if shown is None:
-            return
-        if self._house.tickets is None:
-            raise no_such_ticket()
-        self._by_ticket = await self._house.tickets.redeem(shown, wish.player, wish.resume)
-
-    def _admit(self, auth: Auth | None, player: str) -> Pass:
-        if self._by_ticket is not None and self._session is None:
-            return self._by_ticket
-        request = self._socket.request
-        header = request.headers.get("Authorization") if request is not None else None
-        return self._house.access.admit(auth, header, player)
-
     def _refresh(self, message: Message) -> None:
         """Go on with a new credential, or raise `Refusal`, which is fatal."""
         wish = read(message)
         assert isinstance(wish, AuthRefresh) and self._session is not None
-        self._pass = self._admit(wish.auth, self._session.player)
-        self._session.grant = self._pass
-        self._asked_again = False
+        self._shown.refresh(wish.auth, self._session.player)
+        self._session.grant = self._shown.grant
         self._outbox.tell(encode("ack", Ack(), re=message.id))
 
     def _check_pass(self) -> None:
         """Ask for a new token when the old one has expired; end the connection if none comes."""
-        expires = self._pass.expires
-        late = time.time() - expires if expires is not None else 0.0
-        if late > self._settings.auth.refresh_s:
-            self.fail(Refusal(Code.AUTH_FAILED, "your token has expired", close=Close.AUTH_FAILED))
-        elif late > 0 and not self._asked_again:
-            self._asked_again = True
-            data = {"refresh_ms": int(self._settings.auth.refresh_s * 1000)}
-            self._outbox.tell(encode("notice", Notice("auth_expired", data)))
+        grace_s = self._settings.auth.refresh_s
+        try:
+            if self._shown.must_ask(grace_s):
+                data = {"refresh_ms": int(grace_s * 1000)}
+                self._outbox.tell(encode("notice", Notice("auth_expired", data)))
+        except Refusal as expired:
+            self.fail(expired)
 
     def _parted(self, moved: SceneMoved | None) -> None:
         """The session goes on at another connection, or at another node."""
@@ -378,7 +390,7 @@ class Connection:
         return encode("hello", hello)
 
     def _too_late(self) -> None:
-        if self._session is None:
+        if self._session is None and self._wish is None:
             self.fail(
                 Refusal(Code.NOT_IDENTIFIED, "no identify in time", close=Close.NOT_IDENTIFIED)
             )

@@ -25,10 +25,14 @@ from gameserver.inspection import InspectedPrompt, Inspector, inspected
 from gameserver.messages import Notice
 from gameserver.mqtt.choose import choose_bridge
 from gameserver.nodes.card import card_of
+from gameserver.nodes.neighbours import Neighbours
 from gameserver.nodes.placement import Placement
 from gameserver.nodes.tickets import Tickets
 from gameserver.overload.overload import Overload
 from gameserver.protocol import FEATURES
+from gameserver.relay.carriage import Junction
+from gameserver.relay.passage import Passages
+from gameserver.relay.relay import Relay
 from gameserver.safety import Safety
 from gameserver.sessions import Sessions
 from gameserver.settings import Settings
@@ -37,6 +41,7 @@ from gameserver.stores.lease import Leases
 from gameserver.stores.memory import MemoryStore
 from gameserver.stores.store import Holding, SharedStore, Store, StoreDown, StoreError
 from gameserver.tally import Tally
+from gameserver.turnstile import Turnstile
 from gameserver.world import World
 from npc.cast import Cast, OpenScene
 
@@ -90,8 +95,7 @@ class GameServer:
         self._equipment = equipment or Equipment.of(settings)
         self._prompts: OrderedDict[str, InspectedPrompt] = OrderedDict()
         self._handshakes = Handshakes(settings.guards.handshakes, settings.guards.handshake_age_s)
-        tickets = store is not None and store.shared
-        self._doorman = Doorman(settings, self._tally, tickets=tickets)
+        self._doorman = Doorman(settings, self._tally, nodes=store is not None and store.shared)
         self._journal = Journal(store or MemoryStore(), self._tally)
         self._world = World(
             cast,
@@ -110,6 +114,8 @@ class GameServer:
         self._world.adopt_sessions = self._sessions.adopt_all
         self._journal.on_commit = self._world.keep
         self._journal.on_lost = self._sessions.lose_to_others
+        self._turnstile = Turnstile(settings.guards, self._tally)
+        self._neighbours: Neighbours | None = None
         if store is not None and store.shared:
             shared = cast_type(SharedStore, store)
             self._world.leases = Leases(shared, self._journal, settings.store.lease_s, self._tally)
@@ -118,6 +124,16 @@ class GameServer:
             self._world.leases.on_cards = self._world.placement.update
             self._sessions.tickets = Tickets(shared, settings.nodes.ticket_s, self._tally)
             self._world.leases.card = partial(card_of, self._world, settings)
+            junction = Junction(
+                Passages(shared), self._world.placement, self._sessions, settings, self._tally
+            )
+            carries = settings.nodes.relay and self._sessions.resume_ms
+            self._neighbours = Neighbours(
+                settings,
+                self._sessions.tickets,
+                junction.passages,
+                Relay(junction) if carries else None,
+            )
         features = tuple(f for f in FEATURES if f != "resume" or self._sessions.resume_ms)
         broker = self._equipment.broker
         self._bridge = choose_bridge(broker, settings, self._journal, self._tally)
@@ -135,7 +151,8 @@ class GameServer:
             self.safety,
             self._equipment.access,
             self._overload,
-            self._sessions.tickets,
+            self._turnstile,
+            self._neighbours,
         )
         self._connections: set[Connection] = set()
         self._server: Server | None = None
@@ -268,9 +285,11 @@ class GameServer:
             **self.budgets.gauges(),
             **self._overload.gauges(),
             **({} if self._bridge is None else self._bridge.gauges()),
+            **({} if self._neighbours is None else self._neighbours.gauges()),
             "halted": self._engine.halted,
             "connections": len(self._connections),
             "handshakes": len(self._handshakes),
+            "identifies_waiting": len(self._turnstile),
         }
 
     def _tell_all(self, notice: Notice) -> None:

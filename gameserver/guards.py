@@ -132,9 +132,20 @@ class GuardedConnection(ServerConnection):
             return
         for message in messages:
             self._send_message(message)
+        self._write_out(len(messages))
+
+    def pass_on(self, frame: bytes) -> None:
+        """Send a message that is encoded as this client wants it. Never waits."""
+        if self.protocol.state is not OPEN or self.transport.is_closing():
+            return
+        send = self.protocol.send_binary if self.subprotocol == MSGPACK else self.protocol.send_text
+        send(frame)
+        self._write_out(1)
+
+    def _write_out(self, count: int) -> None:
         data = b"".join(self.protocol.data_to_send())
         self.transport.write(data)
-        self._tally.count("frames_out", len(messages))
+        self._tally.count("frames_out", count)
         self._tally.count("bytes_out", len(data))
 
     def _send_message(self, message: Encoded) -> None:

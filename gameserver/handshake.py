@@ -10,6 +10,7 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from gameserver.protocol import MSGPACK, PATH, SUBPROTOCOL
+from gameserver.relay.passage import RELAY_PATH
 from gameserver.settings import Settings
 from gameserver.tally import Tally
 
@@ -43,10 +44,11 @@ class Doorman:
         draining: whether health says that the server is going away.
     """
 
-    def __init__(self, settings: Settings, tally: Tally, *, tickets: bool = False) -> None:
-        """`tickets`: whether this server knows any."""
+    def __init__(self, settings: Settings, tally: Tally, *, nodes: bool = False) -> None:
+        """`nodes`: whether there are others, who send players here, and carry them."""
         self.draining = False
-        self._secrets = _SECRETS if tickets else _SECRETS | {_TICKET}
+        self._nodes = nodes
+        self._secrets = _SECRETS if nodes else _SECRETS | {_TICKET}
         self._origins = frozenset(settings.origins)
         self._tally = tally
 
@@ -63,7 +65,7 @@ class Doorman:
         path, _, query = request.path.partition("?")
         if path == "/healthz":
             return self._health(connection, request.method)
-        if path != PATH:
+        if path != PATH and not (self._nodes and path == RELAY_PATH):
             return connection.respond(HTTPStatus.NOT_FOUND, "There is nothing here.\n")
         if self._secrets & {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}:
             return connection.respond(

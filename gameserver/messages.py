@@ -131,7 +131,7 @@ class SceneView(msgspec.Struct, frozen=True, omit_defaults=True):
     quests: list[QuestView] = []
 
 
-class SceneMoved(msgspec.Struct, frozen=True):
+class SceneMoved(msgspec.Struct, frozen=True, omit_defaults=True):
     """`scene.moved`: another node has the scene; connect there after `delay_ms`. The url is empty
     if it is not known yet. The ticket lets the player in there, once and soon; if it is empty, a
     client shows its own credentials.
@@ -140,6 +140,7 @@ class SceneMoved(msgspec.Struct, frozen=True):
     url: str
     ticket: str
     delay_ms: int
+    node: str = ""
 
 
 class PresenceMeta(msgspec.Struct, frozen=True):

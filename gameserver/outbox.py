@@ -128,6 +128,11 @@ class Outbox:
         """Whether there is no connection."""
         return self._wire is None
 
+    @property
+    def idle(self) -> bool:
+        """Whether every answer is sent."""
+        return not self._owed and not self._control
+
     def tell(self, message: Encoded, *, at_once: bool = False) -> None:
         """Queue an answer; answers are never merged or dropped.
 

@@ -148,19 +148,30 @@ class Sessions:
             return None
         if not hmac.compare_digest(token, _digest(resume.token)):
             return None
-        keys = await store.keys(bucket)
-        places = [key.removeprefix("in/") for key in keys if key.startswith("in/")]
-        others = await self._world.holders(places)
+        return await self.whereabouts(resume.session) or await self.adopt(resume.session)
+
+    async def whereabouts(self, name: str) -> Elsewhere | None:
+        """The other node where a session should go on, by the scenes that it is in; None: here will
+        do. Raises `StoreDown`."""
+        bucket, store = f"session.{name}", self._journal.store
+        keys = [key for key in await store.keys(bucket) if key.startswith("in/")]
+        streams = [key.removeprefix("in/") for key in keys]
+        others = await self._world.holders(streams)
         if others and all(others):
             return others[0]
-        if others and not any(others) and (placed := await self._place(bucket, places[0])):
-            return placed
-        return await self.adopt(resume.session)
+        if others and not any(others) and (place := await store.peek(bucket, keys[0])):
+            return await self._world.place(read_place(place)[0], streams[0])
+        return None
 
-    async def _place(self, bucket: str, stream: str) -> Elsewhere | None:
-        """The other node where a session should go on that has a seat in a scene of nobody."""
-        value = await self._journal.store.peek(bucket, f"in/{stream}")
-        return None if value is None else await self._world.place(read_place(value)[0], stream)
+    async def hand_over(self, session: Session) -> None:
+        """Another node takes a session over that is in no scene here: all of it is written when
+        this returns."""
+        seat = self._seats.pop(session.id)
+        seat.on_parted = _nobody_there
+        session.part()
+        self._admission.leave(session.player, seat.address)
+        self._tally.count("sessions_moved")
+        await self._journal.settled()
 
     async def adopt_all(self, names: Iterable[str]) -> Mapping[str, Session]:
         """Sessions by id, those of them that are not over."""
@@ -276,18 +287,18 @@ class Sessions:
 
     async def _send_on(self, name: str, seat: Seat, scenes: Iterable[str]) -> None:
         """Tell the client of a session that went to another node where to go."""
-        where = ""
+        where = Elsewhere("", "")
         with contextlib.suppress(StoreDown):
             if await self._journal.store.peek(f"session.{name}", "token") != seat.digest:
                 seat.on_parted(None)  # it was taken up there
                 return
             found = await self._world.holders(scenes)
-            where = next((other.url for other in found if other is not None), "")
+            where = next((other for other in found if other is not None), where)
         ticket = ""
         if self.tickets is not None and seat.on_parted is not _nobody_there:
             session = seat.session
             ticket = await self.tickets.for_session(session.player, name, session.grant)
-        seat.on_parted(SceneMoved(where, ticket, 0))
+        seat.on_parted(SceneMoved(where.url, ticket, 0, where.node))
 
     def keep(self) -> None:
         """See that the store does not forget who is here. Call about once a second."""

@@ -106,6 +106,11 @@ class Guards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     #: Upgrades in flight; one older than `handshake_age_s` makes room for a newcomer.
     handshakes: Count = 256
     handshake_age_s: Seconds = 0.25
+    #: Clients that identify themselves, per second and at once, and how many wait; beyond, those
+    #: who begin a session are asked to come again. To check a signature takes up to a millisecond.
+    identifies_per_s: Rate = 1000.0
+    identifies_burst: Count = 1000
+    identifies_waiting: Count = 4000
     #: Protocol pings, and how long an answer may take. A game that loads a level answers late.
     ping_interval_s: Rate = 15.0
     ping_timeout_s: Rate = 45.0

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import signal
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,10 @@ class Cluster:
         self.redis = redis
         self.line = line
         self.nodes: dict[str, Process] = {}
+        shared = {**FREE, "nodes": {}, **settings}
         for name in ("one", "two", "three"):
+            port = free_port()
+            nodes = {**shared["nodes"], "address": f"ws://127.0.0.1:{port}"}
             process = Process(
                 folder,
                 [REPLY],
@@ -41,8 +45,9 @@ class Cluster:
                 scenes=[str(pack)],
                 redis=f"redis://127.0.0.1:{line.port if name == 'one' else redis.port}/0",
                 store={"lease_s": LEASE_S, "checkpoint_ms": 20},
-                **{**FREE, **settings},
+                **{**shared, "nodes": nodes},
             )
+            process.port = port
             self.nodes[name] = process
 
     def owner(self, stream: str = SCENE) -> str:
@@ -85,6 +90,12 @@ class Cluster:
             moves.append(answer["d"])
             await player.socket.close()
             at = self.at(answer["d"]["url"])
+
+
+def free_port() -> int:
+    """A port that nobody listens on just now: nodes tell each other theirs before they do."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
 
 
 @contextlib.asynccontextmanager
