@@ -84,6 +84,7 @@ def lay_out(
         pieces=_in_small_blocks(np.array(pieces, np.int32), block_size),
         blocks=_small_blocks(blocks, block_size),
         wanted=np.array(wanted, np.int32),
+        silent=not wanted and all(share.states is None for share in sequences),
         unit=max(1, min(unit + unit % 2, _MOST_UNIT)),
     )
 

@@ -50,6 +50,8 @@ def forward(weights, shape, batch, keys, values, room, thread, threads):
         t = _spent(room, thread, PRODUCTS, t)
         enter_rows(weights, shape, batch, k, v, room, layer, phase + 2, step)
         t = _spent(room, thread, ROTATE, t)
+        if batch.silent and layer == keys.shape[0] - 1:
+            return
         attend_rows(shape, weights.windows[layer], batch, k, v, room, phase + 3, thread)
         t = _spent(room, thread, ATTENTION, t)
         divide_rows(shape, batch, room, phase + 4, step, line)

@@ -83,6 +83,7 @@ class Batch(NamedTuple):
         pieces: int32 [pieces, 3]: first entry in `blocks`, position of the first token, tokens.
         blocks: int32, blocks of 16 slots, with three entries to spare.
         wanted: int32, rows whose logits are computed.
+        silent: whether the step leaves nothing but keys and values.
         unit: rows that attend together.
     """
 
@@ -98,6 +99,7 @@ class Batch(NamedTuple):
     pieces: Ints
     blocks: Ints
     wanted: Ints
+    silent: bool
     unit: int
 
 
