@@ -31,8 +31,8 @@ from npc.memory.memories import Memories
 STATIC = Path(__file__).parent / "static"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
-# The pages need nothing from elsewhere. They do connect to the game port, whose number varies, and one
-# may stand beside another (a second player), but in nobody else's page.
+# The pages need nothing from elsewhere. They do connect to the game port, whose number varies, and
+# one may stand beside another (a second player), but in nobody else's page.
 _HEADERS = {
     "content-security-policy": (
         "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'self'; "

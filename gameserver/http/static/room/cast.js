@@ -36,9 +36,9 @@ export class Cast {
   #people = new Map(); // npc id -> {npc, button, tall, place}
   #chosen = null;
 
-  constructor(root, { onChoose }) {
-    this.root = root;
-    this.onChoose = onChoose;
+  /** @param onChoose  called with an NPC's id; @param onApproach when it was pressed, too */
+  constructor(root, { onChoose, onApproach }) {
+    Object.assign(this, { root, onChoose, onApproach });
     root.addEventListener("keydown", (event) => this.#walk(event));
   }
 
@@ -78,7 +78,10 @@ export class Cast {
     }
     const quest = npc.quest_giver ? ", has a quest to give" : "";
     person.setAttribute("aria-label", `${npc.name}${npc.role ? `, ${npc.role}` : ""}${quest}`);
-    person.addEventListener("click", () => this.onChoose(npc.id));
+    person.addEventListener("click", () => {
+      this.onChoose(npc.id);
+      this.onApproach(npc.id);
+    });
     this.#people.set(npc.id, { npc, button: person, tall: Number(drawing.dataset.tall), place: null });
     return person;
   }

@@ -29,7 +29,10 @@ export class Stage {
     this.self = null;
     this.on = on;
     this.earshot = root.querySelector("#earshot");
-    this.cast = new Cast(root.querySelector("#cast"), { onChoose: on.choose });
+    this.cast = new Cast(root.querySelector("#cast"), {
+      onChoose: on.choose,
+      onApproach: (id) => this.approach(id),
+    });
     this.players = new Players(root.querySelector("#walkers"), root.querySelector("#guests"));
     this.things = new Things(root.querySelector("#things"), { onTouch: on.touch });
     this.bubbles = new Bubbles(root.querySelector("#bubbles"), {

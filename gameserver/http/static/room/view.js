@@ -7,6 +7,7 @@
 export const ROOM = { width: 1600, height: 900 };
 const FLOOR = { left: 70, right: 1000, back: 664, front: 872 };
 const SIZE = { back: 0.7, front: 0.98 };
+const DEPTH = 0.35; // how much less somebody hides who stands before or behind than beside another
 const MARGIN = 64; // from the edge of the stage to the middle of a figure, in px
 // Where somebody may stand whose place is not told, as shares of the ground.
 const SPOTS = [0.2, 0.5, 0.8].flatMap((near) => [0.08, 0.22, 0.36, 0.5, 0.64, 0.78, 0.92].map((across) => [across, near]));
@@ -62,7 +63,7 @@ export class View {
   gap(taken) {
     const [[x0, y0], [x1, y1]] = this.bounds;
     const [wide, deep] = [x1 - x0, y1 - y0];
-    const room = ([x, y]) => Math.min(...taken.map(([tx, ty]) => Math.hypot((x - tx) / wide, (y - ty) / deep)), 2);
+    const room = ([x, y]) => Math.min(...taken.map(([tx, ty]) => Math.hypot((x - tx) / wide, (DEPTH * (y - ty)) / deep)), 2);
     const spots = SPOTS.map(([across, near]) => [x0 + wide * across, y0 + deep * near]);
     return spots.reduce((best, spot) => (room(spot) > room(best) ? spot : best));
   }
