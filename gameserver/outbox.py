@@ -390,7 +390,9 @@ class Outbox:
         hearing.resync = False
         self._tally.count("deltas_out")
         self._tally.count("chunks_out", hearing.i - i)
-        return message
+        # Each of those who hear a whisper has a stream `me`, in an epoch of its own.
+        ours = (stream for stream in turn.streams if stream in self._feeds)
+        return message.in_epoch(next(ours, turn.streams[0]).ep)
 
     def _is_kept(self, unit: int) -> bool:
         """Whether the store has a unit of the journal; looks again once it has more."""

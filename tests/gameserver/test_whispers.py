@@ -1,8 +1,12 @@
 """A whisper and its answer reach exactly those it names."""
 
+import itertools
 import json
 from pathlib import Path
 
+import pytest
+
+from gameserver import sessions
 from gameserver.game import GameServer
 from tests.gameserver.player import Player
 from tests.gameserver.stage import SCENE, serving
@@ -87,6 +91,23 @@ async def test_outsiders_cannot_touch_or_even_see_a_whispered_turn(server: GameS
     assert (await bob.ask("npc.interrupt", {"turn": turn}, st="me"))["t"] == "ack"
     assert (await ann.get("npc.turn.end"))["d"]["status"] == "interrupted"
     assert (await cy.ask("turn.heard", {"turn": turn, "heard_i": 0}))["d"]["code"] == "no_turn"
+
+
+async def test_a_whisper_reaches_each_in_the_epoch_of_its_own_stream(
+    server: GameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or clients, which drop what comes in a lower one, would lose the words of those before them
+    and then their own."""
+    clock = itertools.count(1_000)
+    monkeypatch.setattr(sessions, "now_ms", lambda: next(clock))
+    ann, bob, cy = await trio(server)
+    for speaker, circle in ((bob, ["ann", "cy", "mira"]), (ann, ["bob", "cy", "mira"])):
+        await speaker.say(SECRET, to=circle)
+        for player in (ann, bob, cy):
+            await player.get("npc.turn.end")
+    epochs = [{m["ep"] for m in player.log if m.get("st") == "me"} for player in (ann, bob, cy)]
+    assert [len(epoch) for epoch in epochs] == [1, 1, 1]
+    assert len(set.union(*epochs)) == 3
 
 
 async def test_history_shows_a_whisper_to_its_circle_only(server: GameServer) -> None:
