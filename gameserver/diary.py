@@ -2,8 +2,9 @@
 
 import msgspec
 
-from gameserver.protocol import now_ms
+from gameserver.protocol import PRIVATE, now_ms
 from gameserver.stores.journal import Book, Shelf
+from gameserver.streams import empty_log
 
 
 class Person(msgspec.Struct, frozen=True, array_like=True):
@@ -63,6 +64,15 @@ class Diary:
     def answers(self) -> Shelf:
         """Where the answers to its commands are kept."""
         return self.book.shelf("answer/")
+
+    def forget(self, player: str) -> None:
+        """Drop what others than its own player are told in it, while it is at rest: answers that
+        name a player, and whispers."""
+        name = msgspec.json.encode(player)
+        for ident, answer in self.book.take("answer/").items():
+            if name in answer:
+                self.book.drop(f"answer/{ident}")
+        empty_log(self.book, PRIVATE)
 
     # What was here when the session was claimed; each once
 

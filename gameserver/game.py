@@ -231,6 +231,7 @@ class GameServer:
         prompts that are kept for inspection.
         """
         self._world.forget(player, npc)
+        self._sessions.forget(player)
         self._prompts.clear()
 
     async def forget_at_rest(self, player: str, npc: str | None = None) -> None:

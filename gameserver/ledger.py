@@ -5,6 +5,7 @@ for an answer, turns that are being spoken, and what is known of those that ende
 written by the NPCs' transcripts, and what happened by the stream.
 """
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -14,11 +15,12 @@ from gameserver.answer import Cue, Spoken
 from gameserver.messages import Role
 from gameserver.overheard import Overheard
 from gameserver.stores.journal import Book, Shelf
+from gameserver.streams import empty_log
 from gameserver.turn import Turn
 from npc.dialogue import Line
 from npc.feelings import Feelings
-from npc.settings import ReplySettings
-from npc.story import Story
+from npc.settings import FeelingSettings
+from npc.story import Story, without
 from npc.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -69,6 +71,8 @@ class Finished(msgspec.Struct, frozen=True, array_like=True):
     spoken: Spoken
 
 
+#: Who forgets one player forgets nobody else, whatever limits the scene will run with.
+_ALL = sys.maxsize
 Record = TypeVar("Record")
 State = Literal["present", "away"]
 _STATES: dict[bytes, State] = {b"present": "present", b"away": "away"}
@@ -197,31 +201,38 @@ class Ledger:
         found = self.book.take("story").get("")
         return None if found is None else msgspec.msgpack.decode(found)
 
-    def forget(self, player: str, npc: str | None, replies: ReplySettings) -> None:
+    def forget(self, player: str, npc: str | None) -> None:
         """Forget what a player has said and means to all NPCs or one, in a scene that does not run;
-        of its events the newest is left, which has the number to go on from.
+        of its events nothing is left but how many there were.
         """
         for name in self.remembered():
             if npc in (None, name):
                 shelf = self.transcript(name)
-                Transcript(replies.transcript_lines, replies.circles, shelf).forget(player)
+                Transcript(_ALL, _ALL, shelf).forget(player)
                 if (felt := self.felt(name)) is not None:
-                    feelings = Feelings(replies.feelings)
+                    feelings = Feelings(FeelingSettings(players=_ALL))
                     feelings.restore(felt)
                     feelings.forget(player)
                     self.feel(name, feelings)
+        dropped = set[str]()
         for name, waiting in self._all("line/", Waiting).items():
             if waiting.line.who == player and npc in (None, waiting.npc):
                 self.book.drop(f"line/{name}")
+                dropped.add(name)
         for name, finished in self._all("spoken/", Finished).items():
             if finished.spoken.player == player and npc in (None, finished.npc):
                 self.let_go(name)
         if npc is None:
-            Overheard(replies.transcript_lines, self.overheard()).forget(player)
+            Overheard(_ALL, self.overheard()).forget(player)
             for name in self.book.names(f"state/{player}/"):
                 self.book.drop(f"state/{player}/{name}")
-        if self.book.log:
-            self.book.trim(self.book.log[-1][0] - 1)
+            self.book.drop(f"addressed/{player}")
+            if (told := self.told_story()) is not None:
+                self.book.put("story", _pack(without(told, player), order="deterministic"))
+        for name, turn in self._all("turn/", Speaking).items():
+            if turn.line in dropped:
+                self.book.drop(f"turn/{name}")
+        empty_log(self.book, self.book.name.removeprefix("scene."))
 
     # What was here when the scene was claimed; each once
 

@@ -1,5 +1,6 @@
 """The `troupe memory` commands: what NPCs remember, in a folder or of a running server."""
 
+import asyncio
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,8 @@ from rich.table import Table
 
 from gameserver.complaint import fail
 from gameserver.folders import MEMORY_FILE
-from gameserver.stores.sqlite import FILE as WORLDS
+from gameserver.forgetting import forget_in_folder
+from gameserver.stores.store import StoreError
 from npc.memory.book import Book
 from npc.memory.forgetting import export as export_player
 from npc.memory.forgetting import forget as forget_player
@@ -125,15 +127,16 @@ def forget(
 ) -> None:
     """Delete all that is remembered of a player, to the last byte.
 
-    At a running server scenes forget it, too: transcripts, feelings, lines that wait.
+    Scenes and sessions forget it, too: transcripts, feelings, quests, lines that wait.
     """
     beside = ""
     with _answers():
         if data is not None:
             with _book(data) as book:
+                worlds = asyncio.run(forget_in_folder(data, player, npc))
                 deleted = forget_player(book, player, npc)
-            if (data / WORLDS).is_file():
-                beside = f"; {data / WORLDS} is as it was: ask the running server to forget there"
+            if worlds:
+                beside = "; scenes and sessions have forgotten, too"
         else:
             only = f"?npc={quote(npc, '')}" if npc else ""
             deleted = _ask("DELETE", console, key, f"/{quote(player, '')}{only}")["deleted"]
@@ -155,7 +158,7 @@ def _answers() -> Iterator[None]:
     """Say what went wrong in one line."""
     try:
         yield
-    except (MemoryFileError, _NoAnswer) as error:
+    except (MemoryFileError, StoreError, _NoAnswer) as error:
         fail(str(error))
 
 

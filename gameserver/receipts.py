@@ -74,6 +74,12 @@ class Receipts:
         self._shelf.put(f"{ident:010}", kept)  # keys are read in their order
         self._take_in(ident, Receipt(digest, answer))
 
+    def forget(self, player: str) -> None:
+        """Drop the answers that name a player. Sent again, those commands are too old."""
+        name = msgspec.json.encode(player)
+        for ident in [i for i, receipt in self._kept.items() if name in receipt.answer.json]:
+            self._drop(ident)
+
     def _digest(self, body: bytes) -> bytes:
         return hashlib.blake2b(body, digest_size=16, key=self._key).digest()
 
@@ -82,9 +88,11 @@ class Receipts:
         self._highest = ident
         self._bytes += len(receipt.answer)
         while len(self._kept) > self._count or (self._bytes > self._size and len(self._kept) > 1):
-            forgotten, oldest = self._kept.popitem(last=False)
-            self._bytes -= len(oldest.answer)
-            self._shelf.drop(f"{forgotten:010}")
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, ident: int) -> None:
+        self._bytes -= len(self._kept.pop(ident).answer)
+        self._shelf.drop(f"{ident:010}")
 
 
 def _pad(token: str) -> bytes:

@@ -266,6 +266,12 @@ class Sessions:
         seconds = round(time.monotonic() - seat.began, 3)
         _log.info("session ended", session=session.id, seconds=seconds)
 
+    def forget(self, player: str) -> None:
+        """Let no session repeat what it was told of a player."""
+        self._journal.begin()
+        for seat in self._seats.values():
+            seat.session.receipts.forget(player)
+
     def lose_to_others(self, lost: Mapping[str, int]) -> None:
         """Other nodes own these buckets (epochs by name): what they hold is theirs now."""
         moved = {session.id: session.scenes for session in self._world.lose(lost)}

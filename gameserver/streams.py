@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from gameserver.messages import Presence
 from gameserver.protocol import Encoded, Payload, encode, now_ms
 from gameserver.settings import Flow
 from gameserver.stores.journal import Book
@@ -142,6 +143,15 @@ class Stream:
         if self._book is not None and gone >= self._trimmed + _SLACK:
             self._book.trim(gone)
             self._trimmed = gone
+
+
+def empty_log(book: Book, stream_id: str) -> None:
+    """Forget all events of a stream that is at rest, but not how many there were: one that tells
+    nothing holds the number to go on from."""
+    if book.log:
+        s = book.log[-1][0] + 1
+        book.append(s, encode("presence", Presence([]), st=stream_id, s=s, ep=book.epoch).json)
+        book.trim(s - 1)
 
 
 class Latest:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.ticket import Ticket
 from gameserver.budgets import Budgets
-from gameserver.ledger import Ledger
+from gameserver.forgetting import SCENES, forget_in_scene
 from gameserver.messages import SceneTitle
 from gameserver.nodes.card import persona_set
 from gameserver.nodes.placement import Placement
@@ -273,25 +273,17 @@ class World:
         """The same in what is kept of scenes that do not run, but for those that other nodes have.
         Who wants to join one meanwhile is asked to try again. Raises `StoreDown`.
         """
-        for bucket in await self.journal.store.buckets("scene."):
-            stream_id = bucket.removeprefix("scene.")
+        for bucket in await self.journal.store.buckets(SCENES):
+            stream_id = bucket.removeprefix(SCENES)
             if stream_id not in self.actors and stream_id not in self._opening:
-                task = asyncio.get_running_loop().create_task(self._redact(bucket, player, npc))
+                work = forget_in_scene(self.journal, bucket, player, npc)
+                task = asyncio.get_running_loop().create_task(work)
                 self._opening[stream_id] = task
                 try:
                     await task
                 finally:
                     del self._opening[stream_id]
-
-    async def _redact(self, bucket: str, player: str, npc: str | None) -> Elsewhere | None:
-        held = await self.journal.store.claim(bucket, lease=True)
-        if isinstance(held, Elsewhere):
-            return held
-        book = Book(bucket, self.journal, held)
-        self.journal.begin()
-        Ledger(book, self._settings.store.checkpoint_ms).forget(player, npc, self._settings.replies)
-        await self.journal.settled()
-        return None
+        await self.journal.store.scrub()
 
     def close(self) -> None:
         """The server goes: every turn ends."""

@@ -45,6 +45,14 @@ class Script(Protocol):
     def actions(self, npc: str) -> Sequence[Action]: ...  # noqa: D102
 
 
+def without(kept: Mapping[str, Any], player: str) -> dict[str, Any]:
+    """A snapshot of a `Story` that has forgotten a player."""
+    quests, contexts = dict(kept["quests"]), dict(kept["contexts"])
+    quests["places"] = [place for place in quests["places"] if place[1] != player]
+    contexts.pop(player, None)
+    return {**kept, "quests": quests, "contexts": contexts}
+
+
 class Story:
     """The only writer of a running scene's quests, contexts and deeds.
 

@@ -75,6 +75,9 @@ class MemoryStore:
         """See `Store`."""
         return [n for n, page in self._buckets.items() if n.startswith(prefix) and page.values]
 
+    async def scrub(self) -> None:
+        """See `Store`. Memory is overwritten soon."""
+
     def apply(self, bucket: str, epoch: int, write: Write) -> None:
         """One write of the owner, at once."""
         page = self._page(bucket)

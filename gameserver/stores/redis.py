@@ -240,6 +240,9 @@ class RedisStore:
         value: bytes | None = await self._ask(lambda: self._redis.getdel(self._key("t", name)))
         return value
 
+    async def scrub(self) -> None:
+        """See `Store`. Its files are the business of whoever runs Redis: `BGREWRITEAOF`."""
+
     async def _scan(self, prefix: str) -> list[bytes]:
         pattern = self._key("v", _literally(prefix)) + "*"
         return [name async for name in self._redis.scan_iter(match=pattern, count=1000)]

@@ -98,6 +98,10 @@ class SqliteStore:
         """See `Store`."""
         return await self._do(lambda: self._buckets(prefix))
 
+    async def scrub(self) -> None:
+        """See `Store`."""
+        await self._do(self._scrub)
+
     async def _do(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
@@ -196,6 +200,16 @@ class SqliteStore:
                 (len(prefix), prefix),
             )
             return [name for (name,) in found]
+
+    def _scrub(self) -> None:
+        if self._db is None:
+            raise StoreDown("the store is closed")
+        empty_log = "PRAGMA wal_checkpoint(TRUNCATE)"
+        try:
+            for statement in (empty_log, "VACUUM", empty_log):
+                self._db.execute(statement).fetchall()
+        except sqlite3.Error as error:
+            raise StoreDown(f"{self.file}: {error}") from error
 
     @contextmanager
     def _transaction(self, db: sqlite3.Connection | None = None) -> Iterator[sqlite3.Connection]:

@@ -145,6 +145,9 @@ class Store(Protocol):
     async def buckets(self, prefix: str) -> Sequence[str]:
         """All buckets with something in them whose names begin so, whoever owns them."""
 
+    async def scrub(self) -> None:
+        """Overwrite what was forgotten, as far as it is this process's business. May take long."""
+
 
 @dataclass(frozen=True, slots=True)
 class Renewal:

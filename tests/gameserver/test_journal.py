@@ -59,6 +59,8 @@ class SlowStore:
     async def buckets(self, prefix: str) -> Sequence[str]:
         return await self.memory.buckets(prefix)
 
+    async def scrub(self) -> None: ...
+
 
 class Scene:
     """A stream that is written down, and a client that follows it."""

@@ -1,7 +1,10 @@
 """People see, export and delete what NPCs remember, of a server or in its folder."""
 
+import asyncio
+import contextlib
 import json
 import re
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +17,11 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from gameserver.cli import cli
+from gameserver.diary import Person
 from gameserver.folders import MEMORY_FILE
 from gameserver.settings import Settings
+from gameserver.stores.sqlite import FILE, SqliteStore
+from gameserver.stores.store import Put, Unit
 from npc.memory.book import Book
 from npc.memory.records import Owner
 from tests.npc.memory.stage import ANNA, known, memory_settings
@@ -67,9 +73,29 @@ def test_a_player_is_forgotten(data: Path) -> None:
     assert ANNA.player not in run("list", "--data", data).output
 
 
-def test_who_forgets_in_a_folder_hears_what_that_does_not_reach(data: Path) -> None:
-    (data / "worlds.sqlite").touch()
-    assert "worlds.sqlite is as it was" in run("forget", "anna", "--data", data).output
+def test_worlds_beside_the_memory_forget_too(data: Path) -> None:
+    """More of it: test_forgetting.py."""
+
+    async def write() -> None:
+        store = SqliteStore(data)
+        await store.open()
+        person = msgspec.msgpack.encode(Person("anna", "Anna", "", 0))
+        await store.commit([Unit(1, {"session.s": 1}, [("session.s", Put("person", person))])])
+        await store.close()
+
+    asyncio.run(write())
+    done = run("forget", "anna", "--data", data)
+    assert "4 records deleted; scenes and sessions have forgotten, too" in done.output
+    assert b"anna" not in (data / FILE).read_bytes()
+
+
+def test_nothing_is_forgotten_in_a_folder_that_is_in_use(data: Path) -> None:
+    with contextlib.closing(sqlite3.connect(data / FILE, isolation_level=None)) as server:
+        server.execute("PRAGMA locking_mode=EXCLUSIVE")
+        server.execute("BEGIN EXCLUSIVE")
+        result = run("forget", "anna", "--data", data)
+    assert result.exit_code == 1 and "in use by another server" in result.stderr
+    assert ANNA.player in run("list", "--data", data).output
 
 
 def test_ids_are_whole_in_a_narrow_terminal(data: Path) -> None:
