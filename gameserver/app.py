@@ -185,6 +185,7 @@ class Application:
         # What exists now lives as long as the node: the collector need not visit it any more.
         gc.collect()
         gc.freeze()
+        self.readiness.hindrance = self.game.hindrance
         self.readiness.state = "ready"
         _log.info("ready", model=self.engine.model_name, game_port=self.game_port)
 

@@ -206,6 +206,10 @@ class GameServer:
         if self._bridge is not None:
             self._bridge.start()
 
+    def hindrance(self) -> str:
+        """Why nobody can play here just now; "" if one can."""
+        return "the store does not answer; scenes stand still" if self._journal.late else ""
+
     def adopt(self, scene: OpenScene) -> None:
         """Let the running scenes of a pack follow a new version of it."""
         self._world.adopt(scene)
@@ -231,7 +235,6 @@ class GameServer:
         prompts that are kept for inspection.
         """
         self._world.forget(player, npc)
-        self._sessions.forget(player)
         self._prompts.clear()
 
     async def forget_at_rest(self, player: str, npc: str | None = None) -> None:

@@ -22,17 +22,27 @@ class Step:
 
 
 class Readiness:
-    """The node's state. May be advanced from any thread: a step is replaced as a whole."""
+    """The node's state. May be advanced from any thread: a step is replaced as a whole.
+
+    Attributes:
+        hindrance: tells why a node that is up can serve no players just now; "" if it can.
+    """
 
     def __init__(self, on_step: Callable[[Step], None] | None = None) -> None:
         self.state: State = "starting"
         self.step = Step("Starting")
+        self.hindrance: Callable[[], str] = lambda: ""
         self._on_step = on_step or (lambda step: None)
 
     @property
     def ready(self) -> bool:
-        """Whether players may come."""
+        """Whether it is up."""
         return self.state == "ready"
+
+    @property
+    def takes_players(self) -> bool:
+        """Whether players should be sent here."""
+        return self.ready and not self.hindrance()
 
     def advance(self, message: str, done: int = 0, total: int = 0) -> None:
         """Note what is being done now; its parameters are those of `Step`."""
@@ -41,7 +51,9 @@ class Readiness:
 
     def report(self) -> dict[str, object]:
         """The JSON that `/readyz` answers."""
-        body: dict[str, object] = {"ready": self.ready, "state": self.state}
+        body: dict[str, object] = {"ready": self.takes_players, "state": self.state}
+        if self.ready and (hindrance := self.hindrance()):
+            body["hindrance"] = hindrance
         if self.state == "starting":
             step = self.step
             body["progress"] = {"message": step.message, "done": step.done, "total": step.total}

@@ -369,7 +369,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     data: str | None = None
     #: Where models are kept.
     models: str | None = None
-    #: Keep worlds, sessions and transcripts there: redis://[user:password@]host[:port][/database].
+    #: Keep worlds, sessions and transcripts there: redis://[user:password@]host[:port][/database],
+    #: or redis+sentinel://host[:port],host[:port]/SERVICE.
     redis: str | None = None
     mqtt: MqttSettings | None = None
     auth: AuthSettings = AuthSettings()

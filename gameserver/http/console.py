@@ -143,7 +143,7 @@ class Console:
 
     async def _readyz(self, request: Request) -> Response:
         readiness = self._node.readiness
-        return _json(readiness.report(), 200 if readiness.ready else 503)
+        return _json(readiness.report(), 200 if readiness.takes_players else 503)
 
     async def _livez(self, request: Request) -> Response:
         # A loop that hangs gives no answer at all, which is an answer too.

@@ -11,14 +11,11 @@ most a second; without, all since its last snapshot.
 import importlib.resources
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, ReadOnlyError, RedisError, ResponseError
 
+from gameserver.stores.redis_client import connect, place_of
 from gameserver.stores.store import (
     Append,
     Drop,
@@ -59,14 +56,14 @@ class RedisStore:
     ) -> None:
         """
         Args:
-            url: redis://[user:password@]host:port/db.
+            url: see `redis_client.connect`.
             node: our name among the nodes.
             incarnation: different for every process that ever bears the name.
             public_url: where players connect to us.
             prefix: of all keys.
             lease_s: how long a claim holds without being renewed.
         """
-        self._at = _address(url)
+        self._at = place_of(url)
         self._node = node
         self._incarnation = incarnation
         self._public_url = public_url
@@ -74,10 +71,7 @@ class RedisStore:
         self._lease_ms = int(lease_s * 1000)
         self._batch = 0
         self._kept: dict[str, int] = {}  # ms, by bucket
-        # Nothing waits long and nothing is tried again here: the journal does that, in order.
-        self._redis = Redis.from_url(
-            url, retry=Retry(NoBackoff(), 0), socket_timeout=0.5, socket_connect_timeout=0.5
-        )
+        self._redis, self._others = connect(url)
         self._claim, self._commit, self._renew, self._release = (
             self._redis.register_script(_script(name))
             for name in ("claim", "commit", "renew", "release")
@@ -126,6 +120,8 @@ class RedisStore:
     async def close(self) -> None:
         """See `Store`."""
         await self._redis.aclose()
+        for client in self._others:
+            await client.aclose()
 
     async def claim(self, bucket: str, *, lease: bool) -> Holding | Elsewhere:
         """See `Store`."""
@@ -288,9 +284,3 @@ def _script(name: str) -> str:
 def _literally(text: str) -> str:
     """A pattern of Redis that matches just this."""
     return "".join(f"\\{char}" if char in "*?[]\\^-" else char for char in text)
-
-
-def _address(url: str) -> str:
-    """Where it is, without the password."""
-    parts = urlsplit(url)
-    return f"{parts.hostname or 'localhost'}:{parts.port or 6379}"

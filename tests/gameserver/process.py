@@ -20,6 +20,7 @@ class Process:
 
     Attributes:
         port: of the game; the same after a restart.
+        console: port of the console.
     """
 
     def __init__(self, folder: Path, replies: list[str], step_ms: float, **settings: Any) -> None:
@@ -28,7 +29,7 @@ class Process:
 
         self._script = folder / f"script-{settings.get('node', 'node')}.json"
         self._script.write_text(json.dumps([byte_tokenizer().encode(reply) for reply in replies]))
-        self.port = 0
+        self.port = self.console = 0
         self._settings: dict[str, Any] = {
             "console_port": 0,
             "model": f"script:{self._script}",
@@ -57,7 +58,8 @@ class Process:
         assert self._process is not None
         assert self._process.stdout is not None
         line = await asyncio.to_thread(self._process.stdout.readline)
-        self.port = json.loads(line)["game"]
+        ports = json.loads(line)
+        self.port, self.console = ports["game"], ports["console"]
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None

@@ -58,7 +58,9 @@ class Wanderer:
         answer."""
         self._raw = await RawClient.connect(self.server)
         self._raw.writer.write(upgrade_request(subprotocol=self.framing))
-        assert (await self._raw.head()).startswith("HTTP/1.1 101")
+        if not (await self._raw.head()).startswith("HTTP/1.1 101"):
+            self.drop()
+            raise Lost
         identity: Message = {"player": self.name, "auth": {"kind": "none"}}
         if self.welcome and resume:
             identity["resume"] = self.resume_wish()

@@ -66,3 +66,30 @@ class RedisServer:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
             self._process = None
+
+
+class Sentinel(RedisServer):
+    """A sentinel that watches a primary, which it calls `world`, and its replicas."""
+
+    def __init__(self, folder: Path, primary: RedisServer) -> None:
+        """`primary` has its replicas already."""
+        super().__init__(folder)
+        self._watched = primary.port
+
+    def start(self) -> "Sentinel":
+        """Start, and wait until it knows a replica."""
+        assert PROGRAM is not None
+        config = self.folder / "sentinel.conf"
+        config.write_text(
+            f"port {self.port}\nbind 127.0.0.1\ndir {self.folder}\n"
+            f"sentinel monitor world 127.0.0.1 {self._watched} 1\n"
+            "sentinel down-after-milliseconds world 300\nsentinel failover-timeout world 2000\n"
+        )
+        self._process = subprocess.Popen(
+            [PROGRAM, str(config), "--sentinel"], stdout=subprocess.DEVNULL
+        )
+        deadline = time.monotonic() + 20
+        while b"127.0.0.1" not in self.command("SENTINEL", "replicas", "world"):
+            assert time.monotonic() < deadline, "the sentinel sees no replica"
+            time.sleep(0.02)
+        return self
