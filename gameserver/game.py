@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from websockets.asyncio.server import Server, ServerConnection, serve
 
-from engine.api import Ticket
+from engine.ticket import Ticket
 from gameserver.access import LOOPBACK
 from gameserver.budgets import Budgets
 from gameserver.connection import Connection, House
@@ -235,6 +235,7 @@ class GameServer:
         prompts that are kept for inspection.
         """
         self._world.forget(player, npc)
+        self._sessions.forget(player)
         self._prompts.clear()
 
     async def forget_at_rest(self, player: str, npc: str | None = None) -> None:
