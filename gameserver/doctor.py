@@ -15,7 +15,12 @@ import torch
 import yaml
 
 from engine import footprint
+from engine.errors import ModelError
+from engine.face import AnyEngine
+from engine.remote.config import RemoteConfig
+from engine.remote.probe import WAITING
 from engine.weights.fetch import DEFAULT_MODEL
+from engine.weights.load import load_vocabulary
 from gameserver.http.listener import PortTaken, bind
 from gameserver.mqtt.choose import choose_broker
 from gameserver.packs import CannotFind, find_packs
@@ -95,7 +100,7 @@ def examine(settings: Settings, data_dir: Path, machine: Machine) -> list[Findin
         *_ports(settings),
         _store(settings),
         *_broker(settings),
-        _model(settings, data_dir),
+        *_speech(settings, data_dir),
         *_scenes(settings),
     ]
 
@@ -252,6 +257,48 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         yield Finding("broker", "missing", problem, costs, fix)
     else:
         yield Finding("broker", "ok", f"{settings.mqtt.url} speaks MQTT 5")
+
+
+def _speech(settings: Settings, data_dir: Path) -> Iterator[Finding]:
+    """Who computes replies."""
+    if settings.remote is None:
+        yield _model(settings, data_dir)
+        return
+    where, stuck = ", ".join(settings.remote.urls), "the server cannot start"
+    try:
+        engine = _remote(settings, settings.remote, data_dir)
+    except _NotNow as waiting:
+        fix = "start it; Troupe waits for it, and /readyz says so"
+        yield Finding("remote", "missing", str(waiting), "nobody speaks until it answers", fix)
+    except ModelError as error:
+        yield Finding("remote", "broken", str(error), stuck, f"correct remote: for {where}")
+    else:
+        yield Finding("remote", "ok", f"{engine.summary}, model {engine.model_name}")
+        for notice in engine.notices:
+            what, _, fix = notice.removesuffix(")").partition(" (")
+            yield Finding("remote", "missing", where, what, fix)
+
+
+def _remote(settings: Settings, config: RemoteConfig, data_dir: Path) -> AnyEngine:
+    """The engine of a cluster, not started."""
+    # Imported here: whoever has an engine of their own needs nothing of it.
+    from engine.remote.engine import RemoteEngine
+
+    words = None
+    if config.tokenizer is not None:
+        words = load_vocabulary(config.tokenizer, data_dir=data_dir)
+    engine = RemoteEngine.connect(config, settings.engine, words, _do_not_wait)
+    asyncio.run(engine.stop())
+    return engine
+
+
+class _NotNow(Exception):
+    """A server does not answer yet."""
+
+
+def _do_not_wait(message: str) -> None:
+    if message.startswith(WAITING):
+        raise _NotNow(message.removeprefix(WAITING))
 
 
 def _model(settings: Settings, data_dir: Path) -> Finding:

@@ -37,6 +37,8 @@ _ALL = SamplingParams(
 )
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _TRIAL_TOKENS = 48
+#: What begins when a server does not answer yet.
+WAITING = "Waiting for the model server: "
 #: A server that loads its model is asked again after so long.
 _PAUSE_S = 1.0
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
@@ -93,7 +95,7 @@ class Probe:
             except Trouble as trouble:
                 if not trouble.again:
                     raise ModelError(self._advice(trouble)) from trouble
-                advance(f"Waiting for {self._base}: {trouble}")
+                advance(f"{WAITING}{trouble}")
             await asyncio.sleep(_PAUSE_S)
 
     async def _find_out(self, advance: Advance) -> Dialect:
@@ -219,7 +221,7 @@ class Probe:
         async def read() -> None:
             pieces = [p async for p in self._client.stream(self._base, dialect.path, body)]
             if not any(piece.done or piece.finish for piece in pieces):
-                raise Trouble("nonsense", f"{self._base} sends no stream of events")
+                raise Trouble("nonsense", f"{self._base} sends no stream of events", again=False)
 
         await self._timed(read())
 

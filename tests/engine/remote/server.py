@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MODEL = "far"
+#: Nobody may count on a connection that is about to be closed.
+CLOSING = "connection: close"
 
 
 @dataclass(eq=False)
@@ -34,13 +36,14 @@ class Call:
     async def answer(self, status: int, body: Any, **headers: str) -> None:
         """A whole answer of JSON."""
         raw = json.dumps(body).encode()
-        lines = [f"HTTP/1.1 {status} Said", f"content-length: {len(raw)}"]
+        lines = [f"HTTP/1.1 {status} Said", CLOSING, f"content-length: {len(raw)}"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         await self.send("\r\n".join(lines).encode() + b"\r\n\r\n" + raw)
 
     async def begin(self) -> None:
         """The head of a stream of events, which ends with the connection."""
-        await self.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        head = ["HTTP/1.1 200 OK", CLOSING, "content-type: text/event-stream"]
+        await self.send("\r\n".join(head).encode() + b"\r\n\r\n")
 
     async def say(self, *texts: str) -> None:
         """Events with text."""
