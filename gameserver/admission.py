@@ -39,11 +39,13 @@ class Offences:
     def __init__(self, limit: int, window_s: float) -> None:
         self._limit = limit
         self._window = window_s
-        self._times: deque[float] = deque(maxlen=limit)
+        self._times: deque[float] | None = None  # most never do anything bad, and it is large
 
     def add(self) -> bool:
         """Count one now. True if that makes `limit` of them within the window."""
         now = time.monotonic()
+        if self._times is None:
+            self._times = deque(maxlen=self._limit)
         self._times.append(now)
         return len(self._times) == self._limit and now - self._times[0] <= self._window
 

@@ -75,6 +75,7 @@ class Connection:
         self._closing: asyncio.Task[None] | None = None
         self._identified_twice = False
         self._shown = Credentials(socket, house.access, house.neighbours)
+        socket.forget_handshake()
         self._wish: Identify | None = None
         self._token = ""  # for the relay alone: it goes on with the session without its client
         limits, guards = self._settings.limits, self._settings.guards

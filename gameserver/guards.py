@@ -119,6 +119,13 @@ class GuardedConnection(ServerConnection):
         self.on_writable: Callable[[], None] = _nothing
         self.on_flood: Callable[[], None] = _nothing
 
+    def forget_handshake(self) -> None:
+        """Let go of the headers: they are the largest part of an idle connection, and all that is
+        needed of them was taken."""
+        if self.request is not None:  # by the request itself the library knows that there was one
+            self.request.headers.clear()
+        self.response = None
+
     # Writing
 
     @property

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from benchmarks.load.crowd import everybody
+from benchmarks.load.crowd import Bus, everybody
 from benchmarks.load.node import Node
 from benchmarks.load.part import Promise, Result, Stage, first_words_ms, p, until
 from tests.gameserver.player import Player
@@ -22,10 +22,7 @@ async def run(stage: Stage, sessions: int, hold_s: float) -> Result:
     buses = [await stage.bus() for _ in range(2)]
     stage.say(f"opening {sessions:,} sessions")
     began = time.monotonic()
-    for number, bus in enumerate(buses):
-        bus_share = sessions // 2 + (number < sessions % 2)
-        opened = await bus.do("open", port=node.port, count=bus_share, prefix=f"i{number}-")
-        assert opened["ready"] == bus_share, opened
+    await _fill(node, buses, sessions // 2, "i")
     opening_s = time.monotonic() - began
     stage.say(f"{sessions:,} sessions are open; heartbeats for {hold_s:.0f} s")
     await asyncio.sleep(3)
@@ -45,8 +42,7 @@ async def run(stage: Stage, sessions: int, hold_s: float) -> Result:
     await asyncio.sleep(3)
     after_mb = node.rss_mb()
     # What the allocator keeps for the next ones is not lost: a second crowd needs no more.
-    for number, bus in enumerate(buses):
-        await bus.do("open", port=node.port, count=sessions // 2, prefix=f"j{number}-")
+    await _fill(node, buses, sessions // 2, "j")
     again_mb = node.rss_mb()
     size = {"sessions": sessions, "hold_s": hold_s}
     growth, step = held_mb - base_mb, p(base_ms, 0.5)
@@ -77,6 +73,16 @@ async def run(stage: Stage, sessions: int, hold_s: float) -> Result:
             f"{gauges['loop_lag_ms_max']:.0f} ms.",
         ],
     )
+
+
+async def _fill(node: Node, buses: list[Bus], count: int, prefix: str) -> None:
+    """Let every process of guests open so many sessions."""
+    opening = [
+        bus.do("open", port=node.port, count=count, prefix=f"{prefix}{number}-")
+        for number, bus in enumerate(buses)
+    ]
+    for opened in await asyncio.gather(*opening):
+        assert opened["ready"] == count, opened
 
 
 async def _cpu(node: Node, seconds: float) -> float:
