@@ -43,7 +43,10 @@ def configure(level: str = "info", stream: TextIO = sys.stderr) -> None:
     root.handlers = [handler]
     root.setLevel(level.upper())
     # Libraries say every connection and every request; errors are enough.
-    for chatty in ("websockets", "uvicorn", "asyncio", "httpx", "httpcore", "huggingface_hub"):
+    for chatty in (
+        *("websockets", "uvicorn", "asyncio", "huggingface_hub"),
+        *("httpx", "httpcore", "httpx2", "httpcore2"),
+    ):
         logging.getLogger(chatty).setLevel(max(logging.ERROR, root.level))
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

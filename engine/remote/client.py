@@ -20,7 +20,8 @@ _TOO_MANY, _UNAVAILABLE = 429, 503
 
 
 class Trouble(Exception):
-    """A request came to nothing, or broke off; the text is for people.
+    """A request came to nothing, or broke off. The text is for people, and may quote what was
+    asked: it is for those who ask, and not for a log.
 
     Attributes:
         kind: of `KINDS`, for counting.
@@ -48,6 +49,11 @@ class Trouble(Exception):
         self.blame = blame
         self.retry_s = retry_s
         self.status = status
+
+    @property
+    def brief(self) -> str:
+        """What happened, in a word or two."""
+        return self.kind if self.status is None else f"{self.kind}, HTTP {self.status}"
 
 
 def base_of(url: str) -> str:

@@ -218,7 +218,7 @@ class Desk:
     def _troubled(self, request: RemoteRequest, server: Server, trouble: Trouble) -> None:
         now = time.monotonic()
         self._stats.troubles[trouble.kind] += 1
-        _log.warning("request %d: %s", request.id, trouble)
+        _log.warning("request %d at %s: %s", request.id, server.base, trouble.brief)
         if self.servers.troubled(server, trouble, now):
             watch = asyncio.get_running_loop().create_task(self._watch(server))
             self._watching.add(watch)

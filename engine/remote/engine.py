@@ -356,7 +356,7 @@ class RemoteEngine(AnyEngine):
             async with asyncio.timeout(self._config.first_token_s):
                 answer = await self._client.ask("POST", server.base, "embeddings", body)
         except Trouble as trouble:
-            _log.warning("no embeddings: %s", trouble)
+            _log.warning("no embeddings from %s: %s", server.base, trouble.brief)
             says = SAYS[trouble.kind]
             raise (RemoteUnavailable(says) if trouble.again else RemoteFailed(says)) from trouble
         except TimeoutError:

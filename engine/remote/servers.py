@@ -75,7 +75,7 @@ class Servers:
         if server.failures < config.failures or server.down:
             return False
         server.down = True
-        _log.warning("%s is left alone until it answers: %s", server.base, trouble)
+        _log.warning("%s is left alone until it answers: %s", server.base, trouble.brief)
         return True
 
     def backoff(self, server: Server) -> float:

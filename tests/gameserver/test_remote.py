@@ -11,8 +11,13 @@ import msgspec
 import pytest
 import yaml
 
+from engine.chat import Message
+from engine.config import EngineConfig
+from engine.grammar import KINDS, Grammar
+from engine.params import SamplingParams
 from engine.remote.config import RemoteConfig
 from engine.remote.engine import RemoteEngine
+from engine.weights.load import Vocabulary
 from gameserver.app import Application
 from gameserver.cli import CannotStart, _computed_by
 from gameserver.doctor import examine
@@ -21,9 +26,10 @@ from gameserver.packs import find_packs
 from gameserver.settings import Settings
 from npc.cast import Cast
 from tests.engine.remote.server import Call, FarServer, event, far_server, saying
+from tests.gameserver.http.openai.served import TOKENIZER, noise, serving
 from tests.gameserver.node import node_on_script, running
 from tests.gameserver.player import Player
-from tests.gameserver.stage import settings_with, until, write_pack
+from tests.gameserver.stage import byte_chat, settings_with, until, write_pack
 from tests.gameserver.test_actions import ACTIONS, ROPE
 from tests.gameserver.test_doctor import WELL
 
@@ -96,6 +102,42 @@ async def test_a_troupe_speaks_for_another(tmp_path: Path) -> None:
         prompt = server.prompts[end["turn"]].text
         assert "<|system|>An inn at a ford." in prompt
         assert prompt.endswith("ann: Hello?<|end|><|assistant|>")
+
+
+async def test_a_troupe_holds_replies_to_grammars_for_another() -> None:
+    async with serving(noise()) as far:
+        config, grammar = RemoteConfig(urls=(far.url,)), Grammar.regex("(ja|nein)( doch){1,3}")
+        engine = await asyncio.to_thread(RemoteEngine.connect, config, EngineConfig())
+        assert engine.grammar_kinds == KINDS
+        assert engine.notices == ()
+        await engine.start()
+        ids = engine.chat.encode([Message("user", "Well?")], engine.tokenizer)
+        outputs = [
+            output
+            async for output in engine.stream(ids, SamplingParams(max_tokens=64, grammar=grammar))
+        ]
+        await engine.stop()
+    assert outputs[-1].complete
+    assert engine.conforms(grammar, "".join(output.text for output in outputs))
+
+
+async def test_ids_arrive_as_they_are_and_are_billed_exactly() -> None:
+    words = Vocabulary("bytes", TOKENIZER, byte_chat(TOKENIZER))
+    async with serving(["Well."]) as far:
+        config = RemoteConfig(urls=(far.url,), salted=False)
+        engine = await asyncio.to_thread(RemoteEngine.connect, config, EngineConfig(), words)
+        await engine.start()
+        scene = engine.create_prefix(engine.tokenizer.encode("S:An inn.\n"))
+        mira = engine.create_prefix(engine.tokenizer.encode("You are Mira.\n"), scene)
+        await engine.warm(mira)
+        ids = engine.tokenizer.encode("U:Hello?\nA:")
+        outputs = [o async for o in engine.stream(ids, SamplingParams(max_tokens=9), prefix=mira)]
+        await engine.stop()
+    assert "".join(output.text for output in outputs) == "Well."
+    bill = outputs[-1].usage
+    assert bill is not None
+    assert (bill.prompt_tokens, bill.completion_tokens) == (mira.total + len(ids), 6)
+    assert bill.cached_tokens > 0, "what was warmed is found there"
 
 
 async def test_an_interrupt_ends_the_request_over_there(tmp_path: Path) -> None:

@@ -130,6 +130,18 @@ async def test_what_players_are_told_names_no_server() -> None:
     assert "127.0.0.1" not in str(heard.outputs[-1])
 
 
+async def test_no_log_holds_what_a_server_quotes_of_a_players_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def quote(call: Call) -> None:
+        await call.answer(400, {"error": {"message": f"cannot read {call.body['messages']}"}})
+
+    async with far_server(quote) as far, remote(far.url) as engine:
+        await Heard(engine, "my secret").last()
+    assert "refused, HTTP 400" in caplog.text
+    assert "secret" not in caplog.text
+
+
 async def test_a_reply_without_end_is_ended() -> None:
     heard, kinds = await then_well(flooding(event("blah " * 100)))
     assert (heard.outputs[-1].finish, kinds) == ("failed", ["nonsense"])
