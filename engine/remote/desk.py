@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import aclosing
+from functools import partial
 
 from engine.config import EngineConfig
 from engine.errors import EngineError, RemoteFailed, RemoteUnavailable
@@ -123,7 +124,8 @@ class Desk:
             self._stats.retried += request.tries > 1
             self._policy.served(request, len(request.prompt_ids), now)
             server.asked += 1
-            task = asyncio.get_running_loop().create_task(self._serve(request, server))
+            task = asyncio.get_running_loop().create_task(self._speak(request, server))
+            task.add_done_callback(partial(self._left, request, server))
             self._running[request] = task
 
     def _next(self, now: float) -> RemoteRequest | None:
@@ -151,18 +153,19 @@ class Desk:
 
     # One request at a server
 
-    async def _serve(self, request: RemoteRequest, server: Server) -> None:
-        try:
-            await self._speak(request, server)
-        except Trouble as trouble:
-            self._troubled(request, server, trouble)
-        except Exception:  # a fault of ours ends this request, not the engine
-            _log.exception("a remote request failed")
+    def _left(self, request: RemoteRequest, server: Server, task: asyncio.Task[None]) -> None:
+        """A request has left its server, whatever came of it. A task that was cancelled before it
+        began has run nothing of its own, so this is no part of it.
+        """
+        del self._running[request]
+        server.asked -= 1
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Trouble):
+            self._troubled(request, server, error)
+        elif error is not None:  # a fault of ours ends this request, not the engine
+            _log.error("a remote request failed", exc_info=error)
             self._fail(request, RemoteFailed("the reply broke off"))
-        finally:
-            del self._running[request]
-            server.asked -= 1
-            self._hand_out()
+        self._hand_out()
 
     async def _speak(self, request: RemoteRequest, server: Server) -> None:
         """Have a reply said. Raises `Trouble` if it is not said to its end."""

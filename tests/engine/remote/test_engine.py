@@ -138,6 +138,25 @@ async def test_who_waits_can_be_cancelled_and_is_never_asked_for() -> None:
     assert [call.body["messages"][0]["content"] for call in far.calls] == ["1", "3"]
 
 
+async def test_whoever_goes_before_it_is_asked_for_leaves_its_place_to_others() -> None:
+    async with far_server(saying("Well.")) as far, remote(far.url, in_flight=1) as engine:
+        for _ in range(20):
+            gone = Heard(engine)
+            engine.cancel(gone.ticket)
+            assert (await gone.last()).finish == "cancelled"
+        assert (await Heard(engine).last()).finish == "stop"
+        await until(lambda: engine.gauges()["running"] == 0)
+
+
+async def test_a_fault_of_ours_ends_one_request() -> None:
+    broken = replace(CHAT, ways={"regex": None})  # type: ignore[dict-item]
+    async with far_server(saying("Well.")) as far, remote(far.url, dialect=broken) as engine:
+        params = SamplingParams(grammar=Grammar.regex("a+"))
+        assert (await Heard(engine, params=params).last()).error == "the reply broke off"
+        assert (await Heard(engine).last()).finish == "stop"
+    assert len(far.calls) == 1
+
+
 async def test_halt_hangs_up_on_all_and_lets_nobody_in_until_release() -> None:
     go = asyncio.Event()
     async with far_server(waiting_for(go)) as far, remote(far.url, in_flight=2) as engine:
