@@ -39,6 +39,7 @@ class Diary:
     def __init__(self, book: Book) -> None:
         self.book = book
         self.id = book.name.removeprefix("session.")
+        self._places: dict[str, tuple[str, str | None]] = {}
 
     def begin(self, player: str, name: str, address: str) -> None:
         """A new session."""
@@ -55,6 +56,7 @@ class Diary:
 
     def leave(self, stream: str) -> None:
         """It is not in a scene any more."""
+        self._places.pop(stream, None)
         self.book.drop(f"in/{stream}")
 
     def pace(self, pace: Pace) -> None:
@@ -74,12 +76,20 @@ class Diary:
                 self.book.drop(f"answer/{ident}")
         empty_log(self.book, PRIVATE)
 
-    # What was here when the session was claimed; each once
+    def settle(self, stream: str) -> None:
+        """It has got its seat in one of its `places`."""
+        self._places.pop(stream, None)
+
+    # What was here when the session was claimed
 
     def places(self) -> dict[str, tuple[str, str | None]]:
-        """Scene and instance by stream id."""
+        """Scene and instance by stream id, as far as it has neither got a seat there nor left: who
+        is disturbed while seeing to that, begins again."""
         found = self.book.take("in/")
-        return {key: read_place(value) for key, value in found.items()}
+        self._places.update((key, read_place(value)) for key, value in found.items())
+        return dict(self._places)
+
+    # and this once
 
     def kept_token(self) -> bytes:
         """See `token`."""

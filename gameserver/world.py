@@ -152,7 +152,9 @@ class World:
         for stream_id, place in session.diary.places().items():
             await self.open(*place, here=True)
             actor = self.actors.get(stream_id)
-            if actor is None or not actor.has(session):
+            if actor is not None and actor.has(session):
+                session.diary.settle(stream_id)
+            else:
                 session.diary.leave(stream_id)
 
     async def _open(self, scene: str, stream_id: str, here: bool) -> Elsewhere | None:

@@ -176,11 +176,10 @@ class Trail:
         return Verdict.PASS
 
     def _failed(self, error: _Error) -> Verdict:
-        if not error.fatal:
-            return Verdict.PASS
         if self.known and not self.welcomed:  # it cannot take the session just now
             return Verdict.LEAVE
-        return Verdict.KEEP if error.code in _OF_THE_NODE else Verdict.PASS
+        ours = error.fatal and error.code in _OF_THE_NODE
+        return Verdict.KEEP if ours else Verdict.PASS
 
     def _moved(self, moved: _Moved, re: int | None) -> Verdict:
         if re in self.open and self.scenes:

@@ -13,7 +13,7 @@ import pytest
 from engine.api import AsyncEngine
 from gameserver.game import GameServer
 from gameserver.stores.sqlite import SqliteStore
-from gameserver.stores.store import Holding
+from gameserver.stores.store import Holding, StoreDown
 from npc.cast import Cast
 from tests.gameserver.player import Player
 from tests.gameserver.stage import SCENE, byte_model, settings_with, until, write_pack
@@ -234,6 +234,37 @@ async def test_a_used_token_a_wrong_player_and_a_guess_open_nothing(node: Crashi
     assert ann.welcome["resumed"]
     again = await Player.dial(node.server, "ann")
     assert not (await again.identify(resume=old))["d"]["resumed"]
+
+
+@pytest.mark.parametrize("fails", ["scene.", "session."])
+async def test_who_comes_back_while_the_store_stumbles_keeps_its_seat(
+    node: Crashing, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked to try again, and then everything is as it was."""
+    ann = await entered(node)
+    await node.crash()
+    await node.start()
+    claim, failures = node._store.claim, [True]
+
+    async def stumble(bucket: str, *, lease: bool) -> Any:
+        if bucket.startswith(fails) and failures:
+            raise StoreDown("gone for a moment" * failures.pop())
+        return await claim(bucket, lease=lease)
+
+    monkeypatch.setattr(node._store, "claim", stumble)
+    again = await Player.dial(node.server, "ann")
+    wish = {"player": "ann", "auth": {"kind": "none"}, "resume": ann.resume_wish()}
+    await again.send("identify", wish)
+    await again.get("error", code="busy")
+    if fails == "session.":  # of whom nothing is known yet, the connection ends
+        assert await again.closed() == 4503
+        again = await Player.dial(node.server, "ann")
+    await again.send("identify", wish)
+    assert (await again.get("welcome"))["d"]["resumed"]
+    again._last_id = 50
+    assert (await again.ask("say", {"npc": "mira", "text": "Still?"}, st=SCENE))["t"] == (
+        "say.accepted"
+    )
 
 
 async def test_a_restart_in_good_order_keeps_sessions_too(node: Crashing) -> None:

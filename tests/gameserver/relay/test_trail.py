@@ -132,8 +132,9 @@ def test_the_welcome_of_another_owner_is_not_the_clients() -> None:
     kept.resume()
     assert kept.told(welcome(False)) is Verdict.OVER
     kept.resume()
-    busy = Refusal(Code.BUSY, "x", close=4503)  # type: ignore[arg-type]
-    assert kept.told(busy.encode().json) is Verdict.LEAVE
+    for close in (4503, None):
+        busy = Refusal(Code.BUSY, "x", close=close)  # type: ignore[arg-type]
+        assert kept.told(busy.encode().json) is Verdict.LEAVE
 
 
 def test_the_welcome_that_a_client_waits_for_is_its_own() -> None:
