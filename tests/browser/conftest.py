@@ -1,5 +1,6 @@
 """Browsers that visit a whole node, in one event loop with it."""
 
+import asyncio
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -36,6 +37,14 @@ REPLY = (
 
 #: Opens the page as somebody and walks in: `await visit("Ada")`.
 Visit = Callable[..., Awaitable[Page]]
+
+
+async def until(page: Page, true: str, argument: object = None) -> None:
+    """Wait until a function of the page returns something true. (Playwright's own way needs `eval`,
+    which the pages' security policy forbids.)"""
+    async with asyncio.timeout(PATIENCE_MS / 1000):
+        while not await page.evaluate(true, argument):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
 
 @pytest.fixture(autouse=True, scope="session")
