@@ -18,7 +18,7 @@ class Constraint:
     """The grammar's side of one reply.
 
     The mask of a token depends on all tokens before it. It is begun as soon as those are known and
-    made in another thread while the forward pass runs; `restrict` waits for what is left of it.
+    made in another thread while a forward pass runs; `banned` waits for what is left of it.
     Everything else happens in the engine's thread.
 
     Attributes:
@@ -85,14 +85,9 @@ class Constraint:
             row: logits, float32 [vocab]; a model may have more of them than its tokenizer.
             unchanged: the same as the model made them.
         """
-        self._wait()
+        banned = self.banned()
         if self.error is not None:
-            return  # whatever is drawn now, the reply ends as failed
-        banned = self._mask
-        if self._endless:
-            banned = banned.copy()
-            banned[self._ends] = True
-            banned = self._mask if banned.all() else banned
+            return
         known = row[: len(banned)]
         row[len(banned) :] = -np.inf
         np.copyto(known, -np.inf, where=banned)
@@ -100,6 +95,19 @@ class Constraint:
             np.copyto(known, unchanged[: len(banned)], where=~banned)
         if known.max() == -np.inf:
             known[~banned] = 0
+
+    def banned(self) -> Banned:
+        """Which tokens may not come next, bool [vocab]; waits for it. None are banned after an
+        error: whatever is drawn then, the reply ends as failed.
+        """
+        self._wait()
+        if self.error is not None:
+            return np.zeros_like(self._mask)
+        if not self._endless:
+            return self._mask
+        banned = self._mask.copy()
+        banned[self._ends] = True
+        return self._mask if banned.all() else banned
 
     def _wait(self) -> None:
         """Let the worker finish with the matcher; it must not be used by two at once."""

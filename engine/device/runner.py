@@ -161,12 +161,15 @@ class DeviceRunner:
         copy_in_order(self._cache, plan.copies)
         drawing = [s.owner for s in plan.shares if s.sample and isinstance(s.owner, Request)]
         drawing += plan.replies
+        special = [(number, r) for number, r in enumerate(drawing) if not r.plain]
+        if held := [r for _, r in special if r.constraint is not None]:
+            self._drawing.hold(held)
         try:
             logits = self._logits(plan, drawing)
         except BaseException:
             self._standing, self._last_drawn = [], {}
             raise
-        by_host = [n for n, r in enumerate(drawing) if not r.plain and self._drawing.by_host(r)]
+        by_host = [number for number, r in special if self._drawing.by_host(r)]
         self._last_drawn = {request: number for number, request in enumerate(drawing)}
         if not by_host:
             return self._fetch(len(drawing))
@@ -179,9 +182,12 @@ class DeviceRunner:
         return HostDrawn(self._fetch(len(drawing)), by_host, rows, specs)
 
     def needs_host(self, request: Request) -> bool:
-        """Whether the request's next token is drawn on the host, from all tokens before."""
-        # Nor does the device know a token that the host is drawing.
-        return self._drawing.by_host(request) or request not in self._last_drawn
+        """Whether the host must know all tokens before the request's next one can be drawn: it
+        draws that, or says what a grammar allows.
+        """
+        if request.constraint is not None or self._drawing.by_host(request):
+            return True
+        return request not in self._last_drawn  # the device does not know what the host is drawing
 
     def replay_time(self, repetitions: int) -> float:
         """Milliseconds of the step captured for the replies that were launched last.
@@ -322,8 +328,7 @@ class DeviceRunner:
         sampling.sample(
             logits,
             tables.section("table", size.samples),
-            self._drawing.seen,
-            self._drawing.records,
+            self._drawing.told,
             self._drawing.scratch,
             tables.section("sample_rows", size.samples),
             tables.section("positions"),

@@ -1,5 +1,6 @@
 """What changes a row of logits before a token is drawn from it: penalties, biases and bans, as
-`engine.decoding.penalties` has them, on a device that runs ahead of the host.
+`engine.decoding.penalties` has them, and what a grammar allows, as `engine.decoding.constraint`
+has it, on a device that runs ahead of the host.
 
 Each request that asks for any has a record on the device: its parameters, and what it has said. The
 kernel that draws a token notes it there, so that the next step finds it before the host has seen
@@ -7,9 +8,11 @@ it. The changed logits, float32 as on the CPU, lie in a row of scratch memory.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 import triton
 import triton.language as tl
 
@@ -20,7 +23,8 @@ CONTEXT = tl.constexpr(14)
 _ALWAYS = 2**31 - 1
 
 # A record, int32: the header (tokens said, different ones, presence and frequency penalty as bits
-# of a float32, biases, bans), what was said last (newest first; -1 is nothing), and arrays.
+# of a float32, biases, bans, whether a grammar holds it), what was said last (newest first; -1 is
+# nothing), and arrays.
 _LATEST = tl.constexpr(8)
 _TOKENS = tl.constexpr(_LATEST + 16)
 _COUNTS = tl.constexpr(_TOKENS + DISTINCT)
@@ -35,6 +39,37 @@ RECORD: int = (_FIRST + BANS * _BAN).value
 _ROUND = tl.constexpr(32)  # bans looked at together
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the device was told of the requests that have records, and has noted of them.
+
+    Attributes:
+        records: int32 [requests, RECORD].
+        seen: int32 [requests, ⌈vocab / 32⌉], bit t of a row says that token t occurred; kept up to
+            date for requests with a repetition penalty.
+        allowed: int32, so, too: the tokens that a grammar allows next.
+    """
+
+    records: torch.Tensor
+    seen: torch.Tensor
+    allowed: torch.Tensor
+
+    @classmethod
+    def new(cls, requests: int, vocab: int, device: torch.device) -> "Told":
+        """For so many requests at a time."""
+        words = -(-vocab // 32)
+        return cls(
+            torch.zeros(requests, RECORD, dtype=torch.int32, device=device),
+            torch.zeros(requests, words, dtype=torch.int32, device=device),
+            torch.zeros(requests, words, dtype=torch.int32, device=device),
+        )
+
+    @staticmethod
+    def bytes_for(requests: int, vocab: int) -> int:
+        """Bytes it takes."""
+        return 4 * requests * (RECORD + 2 * -(-vocab // 32))
+
+
 def record(
     *,
     presence: float,
@@ -44,6 +79,7 @@ def record(
     late: Sequence[int],
     min_tokens: int,
     max_tokens: int,
+    held: bool = False,
 ) -> npt.NDArray[np.int32] | None:
     """The record of a request that has said nothing yet; None if one cannot hold it.
 
@@ -53,6 +89,7 @@ def record(
         bans: sequences that are not completed.
         late: tokens that are not said before `min_tokens` others.
         max_tokens: most tokens the request will say.
+        held: whether a grammar says which tokens may come.
 
     Returns:
         int32 [n], the beginning of a record; what follows is not read.
@@ -69,7 +106,7 @@ def record(
     row = np.full(first + len(entries) * size, -1, np.int32)
     row[:2] = 0
     row[2:4].view(np.float32)[:] = (presence, frequency)
-    row[4:6] = (len(biases), len(entries))
+    row[4:7] = (len(biases), len(entries), held)
     row[_BIASED.value :][: len(biases)] = list(biases)
     row[_BIAS.value :][: len(biases)].view(np.float32)[:] = list(biases.values())
     for entry, ban in zip(entries, row[first:].reshape(-1, size), strict=True):
@@ -78,7 +115,7 @@ def record(
 
 
 @triton.jit
-def change(row, scratch, record, seen, penalty, VOCAB: tl.constexpr, TILE: tl.constexpr):
+def change(row, scratch, record, seen, allowed, penalty, VOCAB: tl.constexpr, TILE: tl.constexpr):
     """Write the changed logits of `row` [VOCAB] to `scratch` [VOCAB], float32."""
     for start in range(0, VOCAB, TILE):
         token = start + tl.arange(0, TILE)
@@ -122,6 +159,38 @@ def change(row, scratch, record, seen, penalty, VOCAB: tl.constexpr, TILE: tl.co
             holds = holds & ((wanted < 0) | (wanted == tl.load(record + _LATEST + back)))
         token = tl.load(ban + 1, mask=there, other=0)
         tl.store(scratch + token, tl.full([_ROUND], float("-inf"), tl.float32), mask=holds)
+    tl.debug_barrier()
+    if tl.load(record + 6) != 0:
+        _hold(row, scratch, allowed, VOCAB, TILE)
+
+
+@triton.jit
+def _hold(row, scratch, allowed, VOCAB: tl.constexpr, TILE: tl.constexpr):
+    """Leave only what a grammar allows. It has the last word: where the rest has taken all of that,
+    the logits of `row` count, and where those are all -inf, all are equally likely.
+    """
+    highest = tl.full([TILE], float("-inf"), tl.float32)
+    plain = tl.full([TILE], float("-inf"), tl.float32)
+    for start in range(0, VOCAB, TILE):
+        token = start + tl.arange(0, TILE)
+        real = token < VOCAB
+        word = tl.load(allowed + token // 32, mask=real, other=0)
+        may_come = real & (((word >> (token % 32)) & 1) != 0)
+        logit = tl.load(scratch + token, mask=may_come, other=float("-inf"))
+        highest = tl.maximum(highest, logit)
+        untouched = tl.load(row + token, mask=may_come, other=float("-inf")).to(tl.float32)
+        plain = tl.maximum(plain, untouched)
+        tl.store(scratch + token, logit, mask=real)
+    if tl.max(highest, 0) == float("-inf"):
+        least = tl.where(tl.max(plain, 0) == float("-inf"), 0.0, float("-inf"))
+        for start in range(0, VOCAB, TILE):
+            token = start + tl.arange(0, TILE)
+            real = token < VOCAB
+            word = tl.load(allowed + token // 32, mask=real, other=0)
+            may_come = real & (((word >> (token % 32)) & 1) != 0)
+            logit = tl.load(row + token, mask=may_come, other=float("-inf")).to(tl.float32)
+            logit = tl.where(may_come, tl.maximum(logit, least), float("-inf"))
+            tl.store(scratch + token, logit, mask=real)
     tl.debug_barrier()
 
 

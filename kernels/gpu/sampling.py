@@ -16,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.gpu.changes import change, note
+from kernels.gpu.changes import Told, change, note
 from kernels.gpu.early import let_start, starts_early, take_turn
 
 #: Columns of the sampling table, int32: temperature, top-p, min-p and repetition penalty (bits of
@@ -165,6 +165,7 @@ def _sample(
     logits,
     table,
     seen,
+    allowed,
     records,
     changed_logits,
     listed_scores,
@@ -173,6 +174,7 @@ def _sample(
     positions,
     drawn,
     seen_stride,
+    allowed_stride,
     records_stride,
     VOCAB: tl.constexpr,
     TILE: tl.constexpr,
@@ -196,6 +198,7 @@ def _sample(
     number = tl.load(entry + 7)
     changed = number >= 0
     seen = seen + tl.maximum(number, 0) * seen_stride
+    allowed = allowed + tl.maximum(number, 0) * allowed_stride
     record = records + tl.maximum(number, 0) * records_stride
     row = logits + sample.to(tl.int64) * VOCAB
     copy = changed_logits + sample.to(tl.int64) * VOCAB
@@ -203,7 +206,7 @@ def _sample(
     tokens = listed_tokens + sample * TILE
     position = tl.load(positions + here) + 1
     if changed:
-        change(row, copy, record, seen, penalty, VOCAB, TILE)
+        change(row, copy, record, seen, allowed, penalty, VOCAB, TILE)
 
     lane = tl.arange(0, TILE)
     peak = tl.full([TILE], float("-inf"), tl.float32)
@@ -309,8 +312,7 @@ def _sample(
 def sample(
     logits: torch.Tensor,
     table: torch.Tensor,
-    seen: torch.Tensor,
-    records: torch.Tensor,
+    told: Told,
     scratch: Scratch,
     sample_rows: torch.Tensor,
     positions: torch.Tensor,
@@ -321,9 +323,7 @@ def sample(
     Args:
         logits: [samples, vocab].
         table: int32 [samples, PARAMETERS], see `parameters`.
-        seen: int32 [any, ⌈vocab / 32⌉], bit t of a row says that token t occurred; kept up to date
-            for rows with a repetition penalty.
-        records: int32 [any, RECORD], see `kernels.gpu.changes`; the drawn token is noted.
+        told: what changes logits; the drawn tokens are noted there.
         scratch: for as many samples or more.
         sample_rows: int32 [samples], which batch row each sample belongs to; -1 draws nothing.
         positions: int32 [batch rows], of the tokens fed; increased by one where a token was drawn.
@@ -334,16 +334,18 @@ def sample(
     _sample[(samples,)](
         logits,
         table,
-        seen,
-        records,
+        told.seen,
+        told.allowed,
+        told.records,
         scratch.changed,
         scratch.scores,
         scratch.tokens,
         sample_rows,
         positions,
         drawn,
-        seen.stride(0),
-        records.stride(0),
+        told.seen.stride(0),
+        told.allowed.stride(0),
+        told.records.stride(0),
         vocab,
         _TILE,
         _PIVOTS,

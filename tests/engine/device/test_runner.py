@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install troupe-npc[gpu]")
 
+from engine.decoding.constraint import Constraint, mask_of
 from engine.errors import ModelError
 from engine.kv.cache import KVCache
 from engine.kv.copies import copy_in_order
@@ -177,6 +179,61 @@ def test_the_device_draws_all_that_npcs_ask_for(model: Path, device: torch.devic
     said = list(speak(running, 0.4).values())
     assert said == list(speak(engine(device_runner(model, device, eager=True)), 0.4).values())
     assert not asked
+
+
+class Alternating:
+    """A matcher: even tokens and odd ones take turns."""
+
+    def __init__(self) -> None:
+        self._odd = False
+
+    def consume_token(self, token: int) -> bool:
+        assert token % 2 == self._odd, "a token that was not allowed"
+        self._odd = not self._odd
+        return True
+
+    def compute_bitmask(self) -> bytes:
+        return bytes([0xAA if self._odd else 0x55] * (VOCAB // 8))
+
+    def is_accepting(self) -> bool:
+        return False
+
+    def is_error(self) -> bool:
+        return False
+
+
+def test_the_device_draws_within_grammars(model: Path, device: torch.device) -> None:
+    """Replies that are held to one join every other step; the others do not wait for them."""
+
+    def speak(running: Engine) -> dict[int, list[int]]:
+        workers = ThreadPoolExecutor(1)
+
+        def constrain(params: SamplingParams) -> Constraint | None:
+            if params.seed == 0:
+                return None
+            matcher: Any = Alternating()
+            ends: Any = np.array([], np.int64)
+            first = mask_of(matcher, VOCAB - 8)  # a model may know more tokens than its tokenizer
+            return Constraint(
+                matcher,
+                first,
+                workers,
+                ends=ends,
+                endless=False,
+                spell=lambda token: b"x",
+                is_whole=lambda text: False,
+            )
+
+        running.grammars.constrain = constrain  # type: ignore[method-assign]
+        for number in range(3):
+            bans = {"frequency_penalty": 1.0, "bad_words": ("7",)} if number == 2 else {}
+            params = SamplingParams(max_tokens=5, temperature=0, seed=number, **bans)  # type: ignore[arg-type]
+            running.submit([number, 7, 8], params)
+        return finish(running)
+
+    runner = device_runner(model, device)
+    assert speak(overlapping(runner)) == speak(engine(cpu_runner(model)))
+    assert len(runner._drawing._place) == 2 and not runner._drawing._crowded_out
 
 
 def test_more_requests_than_there_are_records(model: Path, device: torch.device) -> None:

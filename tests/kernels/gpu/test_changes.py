@@ -1,7 +1,8 @@
 """The device changes logits as the CPU does, step after step."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install troupe-npc[gpu]")
 
+from engine.decoding.constraint import Constraint
 from engine.decoding.penalties import LogitChanges
 from engine.params import SamplingParams
-from kernels.gpu.changes import BANS, BIASES, CONTEXT, DISTINCT, RECORD, record
+from kernels.gpu.changes import BANS, BIASES, CONTEXT, DISTINCT, Told, record
 from kernels.gpu.sampling import Scratch, parameters, sample
 from tests.triton_mode import kernel_device
 
@@ -24,7 +26,9 @@ BAN = st.lists(TOKEN, min_size=1, max_size=4).map(tuple)
 STEPS = 6
 
 
-def recorded(changes: LogitChanges, params: SamplingParams) -> np.ndarray | None:
+def recorded(
+    changes: LogitChanges, params: SamplingParams, *, held: bool = False
+) -> np.ndarray | None:
     return record(
         presence=params.presence_penalty,
         frequency=params.frequency_penalty,
@@ -33,6 +37,7 @@ def recorded(changes: LogitChanges, params: SamplingParams) -> np.ndarray | None
         late=changes.late,
         min_tokens=params.min_tokens,
         max_tokens=params.max_tokens,
+        held=held,
     )
 
 
@@ -40,7 +45,17 @@ def on_device(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(array).to(kernel_device())
 
 
-def seen_bits(tokens: Sequence[int]) -> np.ndarray:
+def held_to(allowed: frozenset[int]) -> Constraint:
+    """A constraint whose grammar has just said this."""
+    banned = np.ones(VOCAB, np.bool_)
+    banned[list(allowed)] = False
+    ends: Any = np.array([], np.int64)
+    asked: Any = SimpleNamespace(is_accepting=lambda: False)
+    never: Any = None
+    return Constraint(asked, banned, never, ends=ends, endless=False, spell=never, is_whole=never)
+
+
+def bits(tokens: Collection[int]) -> np.ndarray:
     flags = np.zeros(-(-VOCAB // 32) * 32, np.uint8)
     flags[list(tokens)] = 1
     return np.packbits(flags, bitorder="little").view("<i4")
@@ -57,24 +72,30 @@ def seen_bits(tokens: Sequence[int]) -> np.ndarray:
         }
     ),
     bans=st.lists(BAN, max_size=40),
+    grammar=st.none() | st.lists(st.frozensets(TOKEN, min_size=1), min_size=STEPS, max_size=STEPS),
     seed=st.integers(0, 2**20),
     dtype=st.sampled_from([torch.float32, torch.bfloat16]),
 )
 @settings(max_examples=40, deadline=None)
 def test_logits_change_as_on_the_cpu(
-    fields: Mapping[str, Any], bans: list[tuple[int, ...]], seed: int, dtype: torch.dtype
+    fields: Mapping[str, Any],
+    bans: list[tuple[int, ...]],
+    grammar: list[frozenset[int]] | None,
+    seed: int,
+    dtype: torch.dtype,
 ) -> None:
     """Greedy, from a few tokens only, so that all that can happen happens; beside a row that is
-    drawn as it is.
+    drawn as it is. A grammar may allow nothing but what is banned, or what the model rules out.
     """
     params = SamplingParams(max_tokens=STEPS, temperature=0.0, **fields)
     prompt, late = [1, 5], frozenset({2})
     changes = LogitChanges(params, prompt, late, bans)
-    wanted = recorded(changes, params)
+    wanted = recorded(changes, params, held=grammar is not None)
     assert wanted is not None
-    records = np.full((3, RECORD), 7, np.int32)  # what stands behind a record is not read
-    records[2, : len(wanted)] = wanted
-    records_there, seen = on_device(records), on_device(np.stack([seen_bits(prompt)] * 3))
+    told = Told.new(3, VOCAB, kernel_device())
+    told.records.fill_(7)  # what stands behind a record is not read
+    told.records[2, : len(wanted)] = torch.from_numpy(wanted)
+    told.seen.copy_(torch.from_numpy(np.stack([bits(prompt)] * 3)))
     plain = {"temperature": 0.0, "top_p": 1.0, "min_p": 0.0, "top_k": 0, "seed": 1}
     penalty = params.repetition_penalty
     rows = [parameters(**plain), parameters(**plain, repetition_penalty=penalty, record=2)]  # type: ignore[arg-type]
@@ -83,14 +104,20 @@ def test_logits_change_as_on_the_cpu(
     scratch = Scratch.new(2, VOCAB, kernel_device())
     scratch.changed.fill_(float("nan"))
     chance = np.random.default_rng(seed)
-    for _ in range(STEPS):
+    for step in range(STEPS):
         numbers = chance.normal(0, 1, (2, VOCAB)).astype(np.float32)
         numbers[:, :8] += 4
+        numbers[:, 5:7] = -np.inf
         logits = torch.from_numpy(numbers).to(kernel_device(), dtype)
         drawn = torch.full((2,), -7, dtype=torch.int32, device=kernel_device())
-        sample(logits, table, seen, records_there, scratch, samples, positions, drawn)
         row = logits[1].float().cpu().numpy().copy()
+        unchanged = row.copy()
         changes.apply(row)
+        if grammar is not None:
+            constraint = held_to(grammar[step])
+            told.allowed[2] = torch.from_numpy(bits(grammar[step]))
+            constraint.restrict(row, unchanged)
+        sample(logits, table, told, scratch, samples, positions, drawn)
         np.testing.assert_allclose(scratch.changed[1].cpu().numpy(), row, rtol=1e-6)
         token = int(drawn[1])
         assert row[token] == row.max()
@@ -121,12 +148,11 @@ def test_a_full_record_counts_every_token() -> None:
     changes = LogitChanges(params, [], frozenset())
     found = recorded(changes, params)
     assert found is not None
-    records = on_device(np.zeros((1, RECORD), np.int32))
-    records[0, : len(found)] = torch.from_numpy(found)
     plain = {"temperature": 0.0, "top_p": 1.0, "min_p": 0.0, "top_k": 0, "seed": 1}
     table = on_device(parameters(**plain, record=0)[None])  # type: ignore[arg-type]
     vocab = 600
-    seen = on_device(np.zeros((1, vocab // 32 + 1), np.int32))
+    told = Told.new(1, vocab, kernel_device())
+    told.records[0, : len(found)] = torch.from_numpy(found)
     scratch = Scratch.new(1, vocab, kernel_device())
     order = random.Random(3).sample(range(vocab), DISTINCT.value)
     row = on_device(np.zeros(1, np.int32))
@@ -134,7 +160,7 @@ def test_a_full_record_counts_every_token() -> None:
         logits = torch.zeros(1, vocab, device=kernel_device())
         logits[0, token] = 100.0
         drawn = on_device(np.zeros(1, np.int32))
-        sample(logits, table, seen, records, scratch, row, row.clone(), drawn)
+        sample(logits, table, told, scratch, row, row.clone(), drawn)
         assert int(drawn[0]) == token, step
         if step in (100, 511, 600):
             expected = logits[0].cpu().numpy().copy()

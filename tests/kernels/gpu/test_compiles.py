@@ -20,7 +20,7 @@ constants = dict(VOCAB=vocab, TILE=_TILE, PIVOTS=_PIVOTS, FEW=_FEW)
 constants |= dict(NARROW=dtype == "bf16", EARLY=True)
 kinds = dict.fromkeys(_sample.arg_names, "*i32") | dict.fromkeys(constants, "constexpr")
 kinds |= {"logits": "*" + dtype, "changed_logits": "*fp32", "listed_scores": "*fp32"}
-kinds |= {"seen_stride": "i32", "records_stride": "i32"}
+kinds |= {"seen_stride": "i32", "allowed_stride": "i32", "records_stride": "i32"}
 source = ASTSource(_sample, kinds, constexprs=constants)
 options = {"num_warps": 8, "launch_pdl": True}
 kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)

@@ -1,6 +1,7 @@
 """The device draws what the twin draws, whoever else is in the batch."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 pytest.importorskip("triton", reason="Triton is not installed: pip install troupe-npc[gpu]")
 
 from engine.decoding.sampling import uniform as cpu_uniform
-from kernels.gpu.changes import RECORD
+from kernels.gpu.changes import Told
 from kernels.gpu.sampling import Scratch, parameters, sample
 from kernels.reference_sampling import sample_row, uniform
 
@@ -63,11 +64,11 @@ def draw(
     count = len(logits)
     drawn = torch.full((count,), -7, dtype=torch.int32, device=logits.device)
     rows = torch.arange(count, dtype=torch.int32, device=logits.device)
-    records = torch.zeros(len(seen), RECORD, dtype=torch.int32, device=logits.device)
+    told = replace(Told.new(len(seen), logits.shape[1], logits.device), seen=seen)
     scratch = Scratch.new(*logits.shape, logits.device)
     for memory in (scratch.changed, scratch.scores):
         memory.fill_(float("nan"))  # nothing is read that was not written
-    sample(logits, table, seen, records, scratch, rows, positions, drawn)
+    sample(logits, table, told, scratch, rows, positions, drawn)
     return [int(token) for token in drawn.tolist()]
 
 
