@@ -99,12 +99,14 @@ _OBJECT = {
     "required": ["moss"],
     "additionalProperties": False,
 }
+#: As NPCs' actions are written.
+_COMPACT = json.dumps({**_OBJECT, "x-guidance": {"whitespace_flexible": False}})
 #: One grammar of each kind, none of which a model follows by chance.
 TRIALS: Mapping[Kind, Grammar] = MappingProxyType(
     {
         "json_schema": Grammar.json_schema(_OBJECT),
         "regex": Grammar.regex("moss-(and|or)-fern"),
         "choice": Grammar.choice(["moss-fern", "fern-moss"]),
-        "lark": Grammar.lark(f'start: "[moss " %json {json.dumps(_OBJECT)} "]"'),
+        "lark": Grammar.lark(f'start: "[moss " %json {_COMPACT} "]"'),
     }
 )

@@ -36,7 +36,8 @@ _ALL = SamplingParams(
     ignore_eos=True,
 )
 _LIMITS = ("max_tokens", "max_completion_tokens")
-_TRIAL_TOKENS = 48
+#: Some models love white space, which JSON has room for.
+_TRIAL_TOKENS = 256
 #: What begins when a server does not answer yet.
 WAITING = "Waiting for the model server: "
 #: A server that loads its model is asked again after so long.
@@ -99,8 +100,8 @@ class Probe:
             await asyncio.sleep(_PAUSE_S)
 
     async def _find_out(self, advance: Advance) -> Dialect:
-        advance(f"Asking {self._base} what it understands")
         name, length = await self._model()
+        advance(f"Asking {self._base} what it understands")
         dialect = Dialect(name, self._form, length)
         dialect = await self._limit(dialect)
         dialect = replace(dialect, known=await self._known(dialect))

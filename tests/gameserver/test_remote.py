@@ -82,7 +82,7 @@ def vllm(answer: Answer) -> Answer:
 
 def spoken(far: FarServer) -> list[Call]:
     """The requests of turns, without those that tried the server."""
-    return [call for call in far.calls if call.body["max_tokens"] > 48]
+    return [call for call in far.calls if call.body["max_tokens"] > 256]
 
 
 async def test_a_troupe_speaks_for_another(tmp_path: Path) -> None:
