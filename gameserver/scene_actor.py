@@ -297,12 +297,8 @@ class SceneActor:
         listeners = self._listeners(session, say)
         npc = self._addressee(session, say, text)
         msg = new_id("m")
-        streams: tuple[Stream, ...] = (self.stream,)
-        audience = scene = None
-        if listeners is not None:
-            streams = tuple(listener.private for listener in listeners)
-            audience = frozenset(listener.player for listener in listeners)
-            scene = self.stream.id
+        streams, audience = self._circle(listeners)
+        scene = None if listeners is None else self.stream.id
         said = PlayerSaid(msg, session.player, text, npc, scene)
 
         def announce() -> None:
@@ -426,6 +422,15 @@ class SceneActor:
         players.add(session.player)
         return frozenset(member for member in self.attendance.members if member.player in players)
 
+    def _circle(
+        self, listeners: frozenset["Session"] | None
+    ) -> tuple[tuple[Stream, ...], frozenset[str] | None]:
+        """Where a line goes that these sessions hear, and its audience."""
+        if listeners is None:
+            return (self.stream,), None
+        players = frozenset(listener.player for listener in listeners)
+        return tuple(listener.private for listener in listeners), players
+
     def _addressee(self, session: "Session", say: Say, text: str) -> str | None:
         """The NPC who is to answer; None if players are among themselves."""
         if say.npc:
@@ -452,13 +457,17 @@ class SceneActor:
         session.outbox.follow(self.stream, snapshot, live, wanted or None, watch)
 
     def _greet(self, session: "Session") -> None:
-        """The first NPC that has a greeting speaks it."""
-        npc = next((npc.id for npc in self.pack.npcs.values() if npc.greets), None)
+        """The first NPC near by that has a greeting speaks it."""
+        near = self._earshot.near(session, self.pack)
+        npc = next((npc.id for npc in near.values() if npc.greets), None)
         if npc is not None:
             floor, player, name = self.ensemble.floor(npc), session.player, session.name
-            line = Line(new_id("m"), "player", player, name, npc, "", now_ms())
+            listeners = self._earshot.listeners(session)
+            streams, audience = self._circle(listeners)
+            line = Line(new_id("m"), "player", player, name, npc, "", now_ms(), audience=audience)
             greeting = floor.dialogue.greeting
-            floor.greet(Cue(line, session, time.monotonic(), (self.stream,), greeting=greeting))
+            cue = Cue(line, session, time.monotonic(), streams, listeners, greeting=greeting)
+            floor.greet(cue)
 
     def _show_live_turns(self, session: "Session") -> None:
         for turn in self.live_turns(session):

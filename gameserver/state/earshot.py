@@ -59,13 +59,16 @@ class Earshot:
     def addressee(self, session: "Session", pack: OpenScene, text: str) -> str | None:
         """The NPC who answers a line to nobody in particular: who is named in it, or else the
         nearest of those who hear it; None if nobody does."""
+        near = self.near(session, pack)
+        return choose(_Nearby(near), text, None) if near else None
+
+    def near(self, session: "Session", pack: OpenScene) -> dict[str, Npc]:
+        """The NPCs who hear a player, the nearest first."""
         here = self._state.place(session.player)
         places = {npc: self._state.position(npc) for npc in pack.npcs}
         heard = [npc for npc, there in places.items() if self._reaches(here, there)]
         heard.sort(key=lambda npc: _apart(here, places[npc]))
-        if not heard:
-            return None
-        return choose(_Nearby({npc: pack.npcs[npc] for npc in heard}), text, None)
+        return {npc: pack.npcs[npc] for npc in heard}
 
     def _reaches(self, here: Position | None, there: Position | None) -> bool:
         if not self._state.hearing or here is None or there is None:

@@ -1,7 +1,7 @@
 """The world state of one running scene: takes in changes, keeps them, and lets clients know."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +19,7 @@ from gameserver.state.clock import MOST, FromTheFuture, HybridClock, stamp_of
 from gameserver.state.pulse import Pulse
 from gameserver.state.registers import Item, Register
 from gameserver.state.shelf import StateShelf
-from gameserver.state.watch import Watch
+from gameserver.state.watch import Watch, everything
 from gameserver.streams import Stream
 from npc.cast import OpenScene
 from scenes.document import Scalar
@@ -107,10 +107,12 @@ class SceneState:
         """Where a player is; None: nowhere in particular."""
         return None if self._catalogue.is_fixed(player) else self.position(player)
 
-    def sees(self, player: str, e: str) -> bool:
-        """Whether a player is told of each move of an entity."""
-        sight, here, there = self._pack.surroundings.sight, self.place(player), self.position(e)
-        return not sight or here is None or there is None or distance(here, there) <= sight
+    def view(self, player: str) -> Callable[[Position], bool]:
+        """Whether a player sees what is at a place, and so is told of each move there."""
+        sight, here = self._pack.surroundings.sight, self.place(player)
+        if not sight or here is None:
+            return everything
+        return lambda there: distance(here, there) <= sight
 
     def things(self) -> dict[str, Scalar]:
         """What conditions of authors may ask about, by ENTITY.KEY."""

@@ -5,13 +5,18 @@ from typing import TYPE_CHECKING
 
 from gameserver.protocol import Encoded
 from gameserver.state.registers import Register
-from scenes.space import POS
+from scenes.space import POS, Position
 
 if TYPE_CHECKING:
     from gameserver.state.scene_state import SceneState
 
 #: Bytes of items in one message: with the envelope it stays below the 8 KiB that engines like.
 PAGE_BYTES = 8 * 1024 - 512
+
+
+def everything(at: Position) -> bool:
+    """What somebody sees who sees everything."""
+    return True
 
 
 class Watch:
@@ -64,6 +69,7 @@ class Watch:
         all_moves = self._far < max(state.far_published, self._begun)
         if self._rev >= until and not all_moves and not full:
             return None
+        sees = everything if all_moves else state.view(self._player)
         items: list[Register] = []
         reached, room = until, PAGE_BYTES
         for register in state.registers.since(self._far if all_moves else self._rev):
@@ -72,7 +78,7 @@ class Watch:
             if not is_kept(register.unit) or (items and register.size > room):
                 reached = register.rev - 1
                 break
-            if self._concerns(register, all_moves):
+            if self._concerns(register, sees):
                 room -= register.size + 1
                 items.append(register)
         self._rev = max(self._rev, reached)
@@ -81,10 +87,10 @@ class Watch:
         self._full = False
         return state.message(items, self._rev, full) if items or full else None
 
-    def _concerns(self, register: Register, all_moves: bool) -> bool:
+    def _concerns(self, register: Register, sees: Callable[[Position], bool]) -> bool:
         item = register.item
         if item.v is None and self._full:
             return False
         if item.k != POS or item.v is None:
             return register.rev > self._rev
-        return all_moves or self._state.sees(self._player, item.e)
+        return sees(item.v)

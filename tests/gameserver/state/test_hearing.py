@@ -149,3 +149,17 @@ async def test_a_player_with_the_id_of_an_npc_does_not_stand_where_that_is(
 ) -> None:
     thief = await Walker.enter(room, "harn")
     assert (await thief.hear("Hello?", npc="mira"))["status"] == "completed"
+
+
+async def test_a_greeting_is_of_somebody_near_and_for_those_who_are(tmp_path: Path) -> None:
+    for entry, greeted in (([10, 12], True), ([90, 90], False)):
+        pack = {**THINGS, "hearing": 10, "players": {"at": entry}}
+        folder = tmp_path / str(greeted)
+        async with serving(folder, [REPLY], pack=pack, state=QUICK) as server:
+            bob = await stands(server, "bob", 10, 30)
+            ann = await Walker.enter(server, "ann", greet=True)
+            await ann.ask("heartbeat")
+            starts = [m for m in ann.log if m["t"] == "npc.turn.start"]
+            assert [(m["st"], m["d"]["npc"]) for m in starts] == [("me", "mira")] * greeted
+            await bob.ask("heartbeat")
+            assert "npc.turn.start" not in bob.types()

@@ -7,6 +7,7 @@ import pytest
 
 from gameserver.commands import StateWrite
 from gameserver.game import GameServer
+from gameserver.ledger import Ledger
 from gameserver.protocol import now_ms
 from gameserver.state.clock import stamp_of
 from gameserver.state.registers import Item
@@ -117,6 +118,16 @@ async def test_what_the_scene_file_no_longer_has_is_forgotten(owners: Owners) ->
     await owners.journal.settled()
     third = state_of(AROUND, await owners.book())
     assert truth(third) == {("door", "open"): False}
+    await owners.journal.stop()
+
+
+async def test_of_a_player_who_is_forgotten_nothing_is_kept(owners: Owners) -> None:
+    first = state_of(AROUND, await owners.book())
+    first.put([StateWrite(player, "pose", f"{player} sits") for player in ("ann", "bob")])
+    await owners.journal.settled()
+    Ledger(await owners.book(), 500).forget("ann", None)
+    await owners.journal.settled()
+    assert set(truth(state_of(AROUND, await owners.book()))) == {("door", "open"), ("bob", "pose")}
     await owners.journal.stop()
 
 

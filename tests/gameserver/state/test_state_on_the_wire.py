@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gameserver.game import GameServer
+from gameserver.keys import key_line
 from tests.gameserver.player import Player
 from tests.gameserver.stage import SCENE, serving
 from tests.gameserver.state.conftest import QUICK
@@ -127,6 +128,25 @@ async def test_a_player_with_the_id_of_a_thing_or_an_npc_owns_neither(server: Ga
         await thief.ask("scene.leave")
         late = await Walker.enter(server, f"after-{name}")
         assert late.state == BEGINNING
+
+
+async def test_keys_of_the_games_server_write_everything_that_exists(tmp_path: Path) -> None:
+    keys = {"game": ("play,events", "g" * 40), "player": ("play", "p" * 40)}
+    lines = [key_line(name, key, scopes.split(",")) for name, (scopes, key) in keys.items()]
+    (tmp_path / "keys").write_text("\n".join(lines), "utf-8")
+    auth = {"keys_file": str(tmp_path / "keys")}
+    async with serving(tmp_path, ["Hm."], pack=THINGS, state=QUICK, auth=auth) as server:
+        for name, (_, key) in keys.items():
+            walker = await Walker.dial(server, name)
+            walker.begin()
+            await walker.identify(caps=CAPS, auth={"kind": "key", "token": key})
+            walker.stream = (await walker.ask("scene.join", {"scene": SCENE}))["st"]
+            for e, k, v in (("mira", "pos", [5, 5]), ("door", "lock", None)):
+                code = (await walker.put(e, k, v))["d"].get("code")
+                assert code == (None if name == "game" else "forbidden")
+            assert (await walker.put("dragon", "pos", [1, 1]))["d"]["code"] == "forbidden"
+        await walker.knows("mira", "pos", [5, 5])
+        await walker.knows("door", "lock", None)
 
 
 async def test_too_many_changes_are_refused_with_a_time_to_wait(tmp_path: Path) -> None:
