@@ -22,8 +22,6 @@ from engine.errors import (
     Halted,
     InvalidRequest,
     QueueFull,
-    RemoteFailed,
-    RemoteUnavailable,
 )
 from engine.face import AnyEngine
 from engine.forecast import Expectation
@@ -35,10 +33,12 @@ from engine.params import SamplingParams
 from engine.pooling import PoolingKind
 from engine.prefixes import Prefix
 from engine.remote.abilities import length, notices, summary
-from engine.remote.client import Client, Trouble, base_of
+from engine.remote.client import Client, base_of
 from engine.remote.config import RemoteConfig
-from engine.remote.desk import SAYS, Desk
+from engine.remote.desk import Desk
 from engine.remote.dialect import Dialect, PromptForm
+from engine.remote.embeddings import Vectors, embed
+from engine.remote.entrance import RemoteEntrance
 from engine.remote.letters import letters
 from engine.remote.packed import PackedTokenizer, marked_chat
 from engine.remote.probe import Advance, Probe
@@ -85,6 +85,7 @@ class RemoteEngine(AnyEngine):
         self._max_open = config.in_flight + order.max_waiting
         self._max_waiting = order.max_waiting
         self._grammars = grammars
+        self._entrance = RemoteEntrance(self.tokenizer, dialect, self.max_model_len, grammars)
         self._ids = itertools.count()
         self._nodes = itertools.count()
         self._requests: dict[int, RemoteRequest] = {}
@@ -150,7 +151,7 @@ class RemoteEngine(AnyEngine):
 
     def create_prefix(self, token_ids: Sequence[int], parent: Prefix | None = None) -> Prefix:
         """See `AnyEngine.create_prefix`. A server finds equal beginnings by itself."""
-        ids = self._checked(token_ids, "a prefix")
+        ids = self._entrance.token_ids(token_ids, "a prefix")
         node = Prefix(next(self._nodes), parent, ids)
         if node.total + 2 > self.max_model_len:
             raise ContextExceeded(self.max_model_len - 2, node.total, "the prefix")
@@ -202,7 +203,8 @@ class RemoteEngine(AnyEngine):
         if self._stopping:
             raise EngineStopped("the engine is shutting down")
         try:
-            ids = self._check(prompt_ids, params, prefix, priority)
+            ids = self._entrance.check(prompt_ids, params, prefix, priority)
+            self._check_room()
         except EngineError as error:
             self._stats.refused[error.code] += 1
             raise
@@ -259,9 +261,8 @@ class RemoteEngine(AnyEngine):
         if not self.alive or self._stopping:
             raise EngineStopped("the engine is not running")
         read = [t if isinstance(t, str) else self.tokenizer.decode(t) for t in texts]
-        work = self._embed({"model": model, "input": read, "encoding_format": "float"})
-        answer = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
-        vectors = _vectors(answer, len(read))
+        asking = asyncio.run_coroutine_threadsafe(self._embed(model, read), self._loop)
+        vectors = await asyncio.wrap_future(asking)
         if normalize:
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         counts = [len(self.tokenizer.encode(text)) for text in read]
@@ -284,51 +285,15 @@ class RemoteEngine(AnyEngine):
         desk = self._desk
         return self._stats.snapshot(desk.running, len(desk.waiting), self._servers.all)
 
-    # What is let in
-
-    def _checked(self, given: Sequence[int], what: str) -> tuple[int, ...]:
-        ids = tuple(given)
-        if not ids:
-            raise InvalidRequest(f"{what} needs at least one token")
-        size = self.tokenizer.vocab_size
-        if any(type(token) is not int or not 0 <= token < size for token in ids):
-            raise InvalidRequest(f"{what} must hold token ids below {size}")
-        return ids
-
-    def _check(
-        self,
-        prompt_ids: Sequence[int],
-        params: SamplingParams,
-        prefix: Prefix | None,
-        priority: int,
-    ) -> tuple[int, ...]:
+    def _check_room(self) -> None:
+        """Raise what keeps a request out just now."""
         if self.halted:
             raise Halted
-        ids = self._checked(prompt_ids, "a prompt")
-        if type(priority) is not int or priority < 0:
-            raise InvalidRequest(f"priority must be 0 (most urgent) or more, not {priority!r}")
-        total = len(ids) + (prefix.total if prefix else 0) + params.max_tokens
-        if total > self.max_model_len:
-            raise ContextExceeded(self.max_model_len, total)
-        self._check_wishes(ids, params)
         if len(self._listeners) >= self._max_open:
             raise QueueFull(self._max_waiting)
         now = time.monotonic()
         if self._servers.next_at() - now > self._config.first_token_s:
             raise self._servers.unavailable(now)
-        return ids
-
-    def _check_wishes(self, ids: tuple[int, ...], params: SamplingParams) -> None:
-        """Raise `InvalidRequest` for what is not to be had from these servers."""
-        if params.logprobs is not None:
-            raise InvalidRequest("logprobs are not passed on from a remote server")
-        if params.grammar is not None:
-            kind = params.grammar.kind
-            if kind not in self.grammar_kinds:
-                raise InvalidRequest(f"grammar: the remote server keeps to no {kind}")
-            self._grammars.check(params.grammar)
-        if not self.dialect.continues and self.dialect.begins(ids):
-            raise InvalidRequest("the remote server does not go on with a reply that is begun")
 
     # The engine's thread
 
@@ -345,23 +310,21 @@ class RemoteEngine(AnyEngine):
     async def _live(self) -> None:
         await self._end.wait()
         await self._desk.close()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
         await self._client.close()
         self._flush()
 
-    async def _embed(self, body: dict[str, object]) -> object:
-        server = self._servers.choose(time.monotonic())
-        if server is None:
-            raise self._servers.unavailable(time.monotonic())
+    async def _embed(self, model: str, texts: Sequence[str]) -> Vectors:
+        patience_s = self._config.first_token_s
         try:
-            async with asyncio.timeout(self._config.first_token_s):
-                answer = await self._client.ask("POST", server.base, "embeddings", body)
-        except Trouble as trouble:
-            _log.warning("no embeddings from %s: %s", server.base, trouble.brief)
-            says = SAYS[trouble.kind]
-            raise (RemoteUnavailable(says) if trouble.again else RemoteFailed(says)) from trouble
-        except TimeoutError:
-            raise RemoteUnavailable(SAYS["slow"]) from None
-        return answer
+            return await embed(self._client, self._servers, model, texts, patience_s)
+        except asyncio.CancelledError:
+            if self._stopping:
+                raise EngineStopped("the engine is shutting down") from None
+            raise
 
     def _tell(self, work: Callable[[], None]) -> None:
         """Have something done in the engine's thread."""
@@ -412,15 +375,3 @@ def _conforms(grammars: GrammarCompiler, grammar: Grammar, text: str) -> bool:
 def _digest(salt: str) -> str:
     """A salt without the names of players in it."""
     return hashlib.blake2b(salt.encode(), digest_size=16).hexdigest()
-
-
-def _vectors(answer: object, count: int) -> np.ndarray:
-    """The vectors of an answer: float32 [count, dim]."""
-    try:
-        items = sorted(answer["data"], key=lambda item: item["index"])  # type: ignore[index]
-        vectors = np.array([item["embedding"] for item in items], np.float32)
-    except (LookupError, TypeError, ValueError) as error:
-        raise RemoteFailed(SAYS["nonsense"]) from error
-    if vectors.ndim != 2 or len(vectors) != count or not np.isfinite(vectors).all():
-        raise RemoteFailed(SAYS["nonsense"])
-    return vectors

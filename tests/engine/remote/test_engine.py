@@ -245,6 +245,24 @@ async def test_more_than_may_wait_are_refused() -> None:
         assert engine.gauges()["refused_busy"] == 1
 
 
+async def test_it_expects_what_servers_usually_take_and_who_waits_before() -> None:
+    go = asyncio.Event()
+    async with far_server(saying("Well.")) as far, remote(far.url, in_flight=1) as engine:
+        assert engine.expect(0).seconds == 0, "nothing is known yet, and nobody refused"
+        await Heard(engine).last()
+        await until(lambda: engine.gauges()["running"] == 0)
+        idle = engine.expect(1)
+        assert 0 < idle.alone_s == idle.seconds
+        far.reply = waiting_for(go)
+        heard = [Heard(engine) for _ in range(3)]
+        await heard[0].until("Once")
+        urgent, ordinary = engine.expect(0), engine.expect(1)
+        assert urgent.alone_s < urgent.seconds < ordinary.seconds
+        go.set()
+        for each in heard:
+            await each.last()
+
+
 @pytest.mark.parametrize(
     ("params", "error"),
     [
