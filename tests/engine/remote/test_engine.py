@@ -14,6 +14,7 @@ from engine.errors import (
     Halted,
     InvalidRequest,
     QueueFull,
+    RemoteFailed,
 )
 from engine.grammar import Grammar
 from engine.params import SamplingParams
@@ -341,6 +342,39 @@ async def test_vectors_come_from_the_model_that_is_named() -> None:
             found = await engine.embed(["a", engine.tokenizer.encode("b")])
     assert far.calls[0].body["input"] == ["a", "b"]
     assert [each.vector.tolist() for each in found] == [[1.0, 0.0], pytest.approx([0.6, 0.8])]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        [],
+        {"data": []},
+        {"data": [{"index": 0}]},
+        {"data": [{"index": 0, "embedding": "AAAA"}]},
+        {"data": [{"index": 0, "embedding": [1.0, float("inf")]}]},
+        {"data": [{"index": 0, "embedding": [[1.0]]}]},
+    ],
+)
+async def test_what_are_no_vectors_fails(answer: Any) -> None:
+    async def nonsense(call: Call) -> None:
+        await call.answer(200, answer)
+
+    async with far_server(nonsense) as far, remote(far.url, embedding_model="small") as engine:
+        with pytest.raises(RemoteFailed):
+            await engine.embed(["a"])
+
+
+async def test_nobody_waits_for_vectors_of_an_engine_that_has_stopped() -> None:
+    async def never(call: Call) -> None:
+        await call.gone.wait()
+
+    async with far_server(never) as far:
+        async with remote(far.url, embedding_model="small") as engine:
+            asked = asyncio.create_task(engine.embed(["a"]))
+            await until(lambda: far.calls)
+        with pytest.raises(EngineStopped):
+            await asyncio.wait_for(asked, 30)
 
 
 def _end(engine: Any) -> tuple[int, ...]:
