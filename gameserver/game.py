@@ -265,11 +265,11 @@ class GameServer:
         )
         self._sessions.close()
         self._keep_budgets()
+        if self._bridge is not None:
+            await self._bridge.stop()  # while the journal still takes what has gone out
         await self._journal.stop()
         if self._world.leases is not None:
             await self._world.leases.stop()
-        if self._bridge is not None:
-            await self._bridge.stop()
 
     async def close(self) -> None:
         """Drain, and stop. Idempotent."""

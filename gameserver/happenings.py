@@ -90,6 +90,14 @@ class Happenings:
         self._plot.occurred(what)
         self._spread(what)
 
+    def settle(self, action: str, ok: bool, data: Any) -> None:
+        """A system beside the players' games says what became of an NPC's action.
+
+        Raises:
+            Refusal: `no_turn`, no such action waits for a result (any more).
+        """
+        self._plot.settle(None, action, ok, self._safety.redact_data(data, self._pack.id))
+
     def become(self, name: str, value: Scalar | None, src: str = "mqtt") -> None:
         """A fact of the scene file's `meta` is another now; None: as it is written there. It is no
         happening: nobody feels or says anything. What is so already, is no news.

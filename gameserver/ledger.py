@@ -73,6 +73,8 @@ class Finished(msgspec.Struct, frozen=True, array_like=True):
 
 #: Who forgets one player forgets nobody else, whatever limits the scene will run with.
 _ALL = sys.maxsize
+#: Under such keys lies what is to be told outside.
+OUTBOX = "out/"
 Record = TypeVar("Record")
 State = Literal["present", "away"]
 _STATES: dict[bytes, State] = {b"present": "present", b"away": "away"}
@@ -162,6 +164,10 @@ class Ledger:
     def state(self) -> Shelf:
         """Where the world state is kept, by entity and key."""
         return self.book.shelf("state/")
+
+    def outbox(self) -> Shelf:
+        """Where is kept what is to be told outside (MQTT) and was not yet."""
+        return self.book.shelf(OUTBOX)
 
     # What an NPC has in mind
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gameserver.answer import Answer, Cue
-from gameserver.commands import ActionResult, ContextSet
+from gameserver.commands import ContextSet
 from gameserver.messages import NpcAction, QuestReward, QuestUpdate, QuestView, TurnAction
 from gameserver.protocol import Code, Refusal, new_id
 from gameserver.streams import Stream
@@ -101,16 +101,18 @@ class Plot:
         _send(turn.streams, _action(turn.id, npc, session.player or None, done))
         return done
 
-    def settle(self, session: "Session", result: ActionResult) -> None:
-        """The game says what became of an action; raises `no_turn` if it does not wait for that."""
-        settled = self.story.settle(result.action, session.player, result.ok, result.data)
+    def settle(self, player: str | None, action: str, ok: bool, data: Any) -> None:
+        """The game of a player, or None: another system of it, says what became of an action.
+
+        Raises:
+            Refusal: `no_turn`, no such action waits for a result of theirs.
+        """
+        settled = self.story.settle(action, player, ok, data)
         if settled is None:
-            problem = "no such action waits for a result of yours"
-            raise Refusal(Code.NO_TURN, problem)
+            raise Refusal(Code.NO_TURN, "no such action waits for a result of yours")
         npc, deed, changes = settled
-        details = {**deed.act.args, "npc": npc, "ok": result.ok}
-        what = Happening("action", deed.act.name, details)
-        self._felt(what, session.player, deed.audience is not None)
+        what = Happening("action", deed.act.name, {**deed.act.args, "npc": npc, "ok": ok})
+        self._felt(what, player or deed.player or None, deed.audience is not None)
         self._announce(changes)
 
     def tell(self, session: "Session", told: ContextSet) -> None:

@@ -382,7 +382,7 @@ class SceneActor:
         """A game says what became of an action; see `Plot.settle`."""
         self.attendance.require_player(session)
         data = self._safety.redact_data(result.data, self.pack.id)
-        self.plot.settle(session, msgspec.structs.replace(result, data=data))
+        self.plot.settle(session.player, result.action, result.ok, data)
 
     def history(self, session: "Session", command: HistoryGet) -> History:
         """A page of what was said to one NPC, or to all of them."""

@@ -327,6 +327,11 @@ class MqttSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     said_qos: Literal[0, 1] = 1
     #: Messages that wait in each direction; beyond, some are dropped and counted.
     queue: Count = 1000
+    #: What waits to go out for longer is dropped: who comes for it so late is told nothing new.
+    keep_s: Rate = 3600.0
+    #: Changes of the world state go out at most this often: of a key that changes more often, the
+    #: newest value.
+    state_s: Rate = 1.0
     #: Ids of events (`eid`) are remembered for so long, and so many.
     dedupe_s: Seconds = 300.0
     dedupe_ids: Count = 20_000

@@ -139,9 +139,10 @@ class Story:
         return WorldState(self.world(), things=self.things())
 
     def settle(
-        self, deed_id: str, player: str, ok: bool, data: object
+        self, deed_id: str, player: str | None, ok: bool, data: object
     ) -> tuple[str, Deed, list[Change]] | None:
-        """The game of the player whom an action was for says what became of it.
+        """The game of the player whom an action was for says what became of it; None: another
+        system of the game does, for whoever it was.
 
         Returns:
             The NPC who acted, the action, and the stages that begin by it. None if no such action
@@ -149,13 +150,13 @@ class Story:
         """
         for repertoire in self._repertoires.values():
             deed = repertoire.find(deed_id)
-            if deed is not None and deed.player in ("", player):
+            if deed is not None and (player is None or deed.player in ("", player)):
                 settled = repertoire.settle(deed_id, ok, data)
                 if settled is None:
                     return None
                 details = {**deed.act.args, "npc": repertoire.npc, "ok": ok}
                 what = Happening("action", deed.act.name, details)
-                return repertoire.npc, settled, self.happened(what, player)
+                return repertoire.npc, settled, self.happened(what, player or deed.player)
         return None
 
     def tick(self) -> list[Change]:

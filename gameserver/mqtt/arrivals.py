@@ -8,7 +8,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+import msgspec
 
 from gameserver.inbound import parse_json
 from gameserver.mqtt.topics import Address, Topics
@@ -19,6 +21,7 @@ from scenes.document import Scalar
 #: Characters of a fact that is text, as in a scene's `meta`.
 MAX_TEXT = 200
 _MAX_EID = 128
+Form = TypeVar("Form")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +32,29 @@ class Delivery:
         retained: kept by the broker since before we asked for it: it tells how things are, and
             nothing that happens.
         eid: its user property of that name; "" for none.
+        correlation: its correlation data, for which an answer is.
     """
 
     topic: str
     payload: bytes
     retained: bool = False
     eid: str = ""
+    correlation: bytes = b""
+
+
+class Stamped(msgspec.Struct, frozen=True):
+    """How a thing is: `{v, h?, o?}`, see docs/world-state.md."""
+
+    v: Any
+    h: int | None = None
+    o: Annotated[str, msgspec.Meta(max_length=64)] = ""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of an action: `{ok, data?}`."""
+
+    ok: bool
+    data: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +63,14 @@ class Arrival:
 
     Attributes:
         address: where it goes.
-        data: of an event, what JSON can say; of a fact its value, None to take it back.
+        data: of an event, what JSON can say; of a fact its value, None to take it back; a `Stamped`
+            of an entity, an `Outcome` of an action.
+        retained: see `Delivery`.
     """
 
     address: Address
     data: Any
+    retained: bool = False
 
 
 class Unusable(Exception):
@@ -80,22 +103,33 @@ class Arrivals:
 
         Raises:
             Unusable: "topic", "retained" (an event that a broker has kept), "duplicate",
-                "bad_value" (a fact that is no text, number or flag), or as `parse_json`.
+                "bad_value" (not of the form that the topic wants), "bad_correlation" (an answer to
+                another action), or as `parse_json`.
         """
         address = self._topics.read(delivery.topic)
         if address is None:
             raise Unusable("topic")
-        if address.kind == "event" and delivery.retained:
+        if address.kind in ("event", "result") and delivery.retained:
             raise Unusable("retained")
         if len(delivery.payload) > self._limits.event_bytes:
             raise Unusable("too_large")
         data = self._parse(delivery.payload)
-        if address.kind == "state":  # the same state twice is no news: it needs no id
-            return Arrival(address, _fact(data))
-        eid = delivery.eid or (data.get("eid", "") if isinstance(data, dict) else "")
+        eid: object = delivery.eid
+        match address.kind:
+            case "state":  # the same state twice is no news: it needs no id
+                return Arrival(address, _fact(data), delivery.retained)
+            case "entity":
+                data = _converted(data, Stamped)
+            case "result":
+                if delivery.correlation not in (b"", address.name.encode()):
+                    raise Unusable("bad_correlation")
+                data = _converted(data, Outcome)
+                eid = eid or "result"  # there is one for each action
+            case "event" if isinstance(data, dict):
+                eid = eid or data.get("eid")
         if isinstance(eid, str) and eid and self._came(delivery.topic, eid[:_MAX_EID]):
             raise Unusable("duplicate")
-        return Arrival(address, data)
+        return Arrival(address, data, delivery.retained)
 
     def _parse(self, payload: bytes) -> Any:
         if not payload.strip():
@@ -117,6 +151,13 @@ class Arrivals:
             return True
         self._seen[topic, eid] = now
         return False
+
+
+def _converted(data: Any, kind: type[Form]) -> Form:
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise Unusable("bad_value") from error
 
 
 def _fact(value: object) -> Scalar | None:

@@ -1,8 +1,7 @@
 """Between the running scenes of this node and a broker.
 
-The bridge listens to each scene as a client does: it has a cursor in the scene's stream, so it
-tells what everybody in the scene may hear, and no whisper; and it tells what the store has. What
-arrives goes to the scene, which is the single writer of what becomes of it, if it runs here.
+The bridge has an `Ear` in each scene, and tells what the store has. What arrives goes to the scene,
+which is the single writer of what becomes of it, if it runs here.
 
 While the broker is away dialogue goes on, and `Outgoing` keeps what is to be told.
 """
@@ -13,6 +12,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 import msgspec
 import structlog
@@ -20,13 +20,15 @@ import structlog
 from gameserver.mqtt.arrivals import Arrival, Arrivals, Delivery, Unusable
 from gameserver.mqtt.broker import Broker, BrokerLost, Connection
 from gameserver.mqtt.choose import OFFLINE, ONLINE
+from gameserver.mqtt.ear import About, Ear
+from gameserver.mqtt.mirror import Mirror
 from gameserver.mqtt.outgoing import Outgoing, Parcel
 from gameserver.mqtt.topics import Topics
-from gameserver.protocol import Refusal
+from gameserver.protocol import Refusal, now_ms
 from gameserver.scene_actor import SceneActor
 from gameserver.settings import Settings
 from gameserver.stores.journal import Journal
-from gameserver.streams import Event, Latest
+from gameserver.streams import Latest
 from gameserver.tally import Tally
 
 #: Events that are published together: a round trip each would be slow.
@@ -45,30 +47,6 @@ _SUSPICIOUS = 3
 _SETTLED_S = 60.0
 
 _log = structlog.get_logger("troupe.mqtt")
-
-
-class _Ear:
-    """The bridge's place in one scene's stream.
-
-    Attributes:
-        s: the last event that was queued, or passed over.
-    """
-
-    __slots__ = ("_bridge", "actor", "s")
-
-    def __init__(self, bridge: "Bridge", actor: SceneActor) -> None:
-        self._bridge = bridge
-        self.actor = actor
-        self.s = actor.stream.last
-
-    def wake(self) -> None:
-        """There may be an event; most often it is a word of a turn, which is not for us."""
-        if self.s != self.actor.stream.last:
-            self._bridge.listen_to(self)
-
-    def mark(self, latest: Latest) -> None:
-        """Something has another state."""
-        self._bridge.mark(latest)
 
 
 class Bridge:
@@ -103,8 +81,10 @@ class Bridge:
         self._arrivals = Arrivals(topics, settings.mqtt, settings.limits)
         self._incoming: deque[Arrival] = deque()
         self._outgoing = Outgoing(settings.mqtt.queue, tally)
-        self._ears: dict[str, _Ear] = {}
-        self._pricked: dict[_Ear, None] = {}  # those whose streams have something new
+        self._mirror = Mirror(topics)
+        self._mirror_at = 0.0  # monotonic time from which on it may tell again
+        self._mirror_timer: asyncio.TimerHandle | None = None
+        self._ears: dict[str, Ear] = {}
         self._subscribed: set[str] = set()
         self._unasked = False  # whether subscriptions are not those of the scenes
         self._arrived, self._something = asyncio.Event(), asyncio.Event()
@@ -119,8 +99,10 @@ class Bridge:
         if self.up:
             self._something.set()
             deadline = time.monotonic() + self._settings.timeout_s
-            while (self._outgoing or self._pricked) and self.up and time.monotonic() < deadline:  # noqa: ASYNC110
+            while self._outgoing and self.up and time.monotonic() < deadline:  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_S / 10)
+        if self._mirror_timer is not None:
+            self._mirror_timer.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -130,33 +112,30 @@ class Bridge:
 
     def follow(self, actor: SceneActor) -> None:
         """A scene runs here from now on."""
-        ear = self._ears[actor.stream.id] = _Ear(self, actor)
-        actor.stream.listeners.add(ear)
+        qos = self._settings.said_qos
+        self._ears[actor.stream.id] = ear = Ear(
+            actor,
+            self._topics,
+            qos,
+            self._journal,
+            add=self._add,
+            mark=self._mark,
+            stirred=self._stirred,
+        )
+        self._mirror.follow(actor.state)
         self._unasked = True
-        self._mark_all(actor)
+        ear.mark_all()
         self._something.set()
 
     def unfollow(self, actor: SceneActor) -> None:
         """A scene does not run here any more."""
         ear = self._ears.get(actor.stream.id)
         if ear is not None and ear.actor is actor:
-            self._gather()  # what it told until now, as far as it is kept
+            ear.close()
             del self._ears[actor.stream.id]
-            self._pricked.pop(ear, None)
-            actor.stream.listeners.discard(ear)
             self._outgoing.unmark(actor.stream.id)
+            self._mirror.unfollow(actor.stream.id)
             self._unasked = True
-            self._something.set()
-
-    def listen_to(self, ear: _Ear) -> None:
-        """A scene has told something new."""
-        self._pricked[ear] = None
-        self._something.set()
-
-    def mark(self, latest: Latest) -> None:
-        """An NPC is something else than before."""
-        if latest.t == "npc.state":
-            self._outgoing.mark(latest)
             self._something.set()
 
     def gauges(self) -> dict[str, float]:
@@ -205,60 +184,54 @@ class Bridge:
         actor = ear.actor
         try:
             self._journal.begin()
-            if address.kind == "event":
-                actor.happenings.happen(address.name, arrival.data)
-            else:
-                actor.happenings.become(address.name, arrival.data)
-        except Refusal as refusal:
-            self._tally.count(f"mqtt_dropped_in_{refusal.code}")
+            match address.kind:
+                case "event":
+                    actor.happenings.happen(address.name, arrival.data)
+                case "state":
+                    actor.happenings.become(address.name, arrival.data)
+                case "result":
+                    actor.happenings.settle(address.name, arrival.data.ok, arrival.data.data)
+                case "entity":
+                    self._mirror.take(arrival)
+        except (Refusal, Unusable) as why:
+            cause = why.code if isinstance(why, Refusal) else why.cause
+            self._tally.count(f"mqtt_dropped_in_{cause}")
         except Exception:  # whatever one message does, the others are delivered
             self._tally.count("mqtt_dropped_in_internal")
             _log.exception("a world event was not taken", scene=address.scene, name=address.name)
 
     # Out
 
-    def _gather(self) -> None:
-        """Queue what the scenes have told since, as far as the store has it."""
-        if self._journal.late:
-            self._journal.when_opened(self._something.set)
-            return
-        pricked, self._pricked = self._pricked, {}
-        for ear in pricked:
-            events = ear.actor.stream.after(ear.s)
-            if events is None:  # the store was away for longer than the window
-                self._tally.count("mqtt_gaps")
-                ear.s = ear.actor.stream.last
-                continue
-            for event in events:
-                if event.unit > self._journal.durable:
-                    self._pricked[ear] = None
-                    self._journal.when_opened(self._something.set)
-                    break
-                ear.s = event.s
-                if (parcel := self._parcel(event)) is not None:
-                    self._outgoing.add(parcel)
+    def _add(self, parcel: Parcel) -> None:
+        self._outgoing.add(parcel)
+        self._something.set()
 
-    def _parcel(self, event: Event) -> Parcel | None:
-        if event.t not in ("npc.turn.end", "npc.action"):
-            return None
-        message = event.message
-        about = msgspec.json.decode(message.json, type=_About)
-        said = event.t == "npc.turn.end"
-        if said and not about.d.text:
-            return None
-        topic = self._topics.npc(about.st, about.d.npc, "said" if said else "action")
-        eid = f"{about.st}:{about.ep}:{event.s}"
-        return Parcel(topic, message.json, self._settings.said_qos if said else 1, eid=eid)
+    def _mark(self, latest: Latest) -> None:
+        self._outgoing.mark(latest)
+        self._something.set()
+
+    def _stirred(self, ear: Ear) -> None:
+        if self._mirror.changed:
+            self._something.set()
+
+    @property
+    def _durable(self) -> int:
+        """Up to which unit of the journal we may tell; -1 for none. Looks again once it has more."""
+        journal = self._journal
+        if journal.late or journal.durable < journal.written:
+            journal.when_opened(self._something.set)
+        return -1 if journal.late else journal.durable
 
     async def _send(self, connection: Connection) -> None:
         """Publish everything there is. What is not acknowledged stays."""
         await self._ask_for(connection)
-        self._gather()
-        while events := self._outgoing.events(_BATCH):
+        self._journal.begin()
+        self._outgoing.expire(now_ms() - round(self._settings.keep_s * 1000))
+        while events := self._outgoing.events(_BATCH, self._durable):
             await connection.publish(events)
+            self._journal.begin()
             self._outgoing.sent(events)
             self._tally.count("mqtt_out", len(events))
-            self._gather()
         while (latest := self._outgoing.take_changed()) is not None:
             try:
                 await connection.publish([self._state(latest)])
@@ -266,10 +239,31 @@ class Bridge:
                 self._outgoing.mark(latest)
                 raise
             self._tally.count("mqtt_out")
+        await self._send_state(connection)
+
+    async def _send_state(self, connection: Connection) -> None:
+        """Publish what has changed of the world state, at its pace."""
+        if not self._mirror.changed:
+            return
+        now = time.monotonic()
+        if now < self._mirror_at:
+            if self._mirror_timer is None:
+                loop, wait_s = asyncio.get_running_loop(), self._mirror_at - now
+                self._mirror_timer = loop.call_later(wait_s, self._look_at_state)
+            return
+        self._mirror_at = now + self._settings.state_s
+        news = self._mirror.news(self._durable)
+        while parcels := list(islice(news, _BATCH)):
+            await connection.publish(parcels)
+            self._tally.count("mqtt_out", len(parcels))
+
+    def _look_at_state(self) -> None:
+        self._mirror_timer = None
+        self._something.set()
 
     def _state(self, latest: Latest) -> Parcel:
         message = latest.message().json
-        about = msgspec.json.decode(message, type=_About)
+        about = msgspec.json.decode(message, type=About)
         return Parcel(self._topics.npc(about.st, about.d.npc, "state"), message, retained=True)
 
     async def _ask_for(self, connection: Connection) -> None:
@@ -283,10 +277,6 @@ class Bridge:
         for scene in self._ears.keys() - self._subscribed:
             self._subscribed.add(scene)
             await connection.subscribe(self._topics.into(scene))
-
-    def _mark_all(self, actor: SceneActor) -> None:
-        for latest in actor.stream.latest:
-            self.mark(latest)
 
     # The connection
 
@@ -335,7 +325,8 @@ class Bridge:
         self.up = True
         _log.info("connected to the broker")
         for ear in self._ears.values():
-            self._mark_all(ear.actor)
+            ear.mark_all()
+        self._mirror.renew()
         over = asyncio.create_task(connection.over())
         try:
             while True:
@@ -359,16 +350,3 @@ class Bridge:
         settings = self._settings
         most = min(settings.reconnect_s * 2.0 ** min(failures - 1, 16), settings.reconnect_most_s)
         return random.uniform(most / 4, most)
-
-
-class _Whose(msgspec.Struct):
-    npc: str
-    text: str = ""
-
-
-class _About(msgspec.Struct):
-    """What an event's message says of where it belongs."""
-
-    st: str
-    d: _Whose
-    ep: int = 0

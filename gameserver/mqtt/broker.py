@@ -179,6 +179,9 @@ class _Connection:
         properties.ContentType = "application/json"
         if parcel.eid:
             properties.UserProperty = [(_EID, parcel.eid)]
+        if parcel.answers:
+            properties.ResponseTopic = parcel.answers
+            properties.CorrelationData = parcel.about.encode()
         await self._client.publish(
             parcel.topic, parcel.payload, parcel.qos, parcel.retained, properties
         )
@@ -189,7 +192,8 @@ async def _read(client: aiomqtt.Client, take: Callable[[Delivery], None]) -> Non
         payload = message.payload if isinstance(message.payload, bytes) else b""
         named: Iterable[tuple[str, str]] = getattr(message.properties, "UserProperty", ())
         eid = next((value for name, value in named if name == _EID), "")
-        take(Delivery(str(message.topic), payload, bool(message.retain), eid))
+        correlation: bytes = getattr(message.properties, "CorrelationData", b"")
+        take(Delivery(str(message.topic), payload, bool(message.retain), eid, correlation))
 
 
 def _properties(kind: int) -> Properties:

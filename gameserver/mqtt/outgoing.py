@@ -1,8 +1,9 @@
 """What is to be published: events in order, and of what has a state only the newest."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, takewhile
 
 from gameserver.streams import Latest
 from gameserver.tally import Tally
@@ -16,6 +17,11 @@ class Parcel:
         eid: its user property of that name, by which a receiver knows a second delivery; "" for a
             state.
         retained: a state, which the broker keeps for those who come later.
+        answers: topic for an answer, whose correlation data is `about`; "" if none is expected.
+        about: see there.
+        unit: of the journal, after which it may be sent.
+        at: wall clock, ms.
+        done: called when it need not be kept any more: the broker has it, or it was dropped.
     """
 
     topic: str
@@ -23,6 +29,11 @@ class Parcel:
     qos: int = 1
     retained: bool = False
     eid: str = ""
+    answers: str = ""
+    about: str = ""
+    unit: int = 0
+    at: int = 0
+    done: Callable[[], None] = lambda: None
 
 
 class Outgoing:
@@ -46,11 +57,18 @@ class Outgoing:
 
     def add(self, event: Parcel) -> None:
         """Queue an event."""
-        if len(self._events) >= self._room:
-            cheap = (other for other in self._events if other.qos == 0)
-            self._events.remove(next(cheap, self._events[0]))
-            self._tally.count("mqtt_dropped_out_full")
         self._events.append(event)
+        if len(self._events) > self._room:
+            cheap = (other for other in self._events if other.qos == 0)
+            dropped = next(cheap, self._events[0])
+            self._events.remove(dropped)
+            self._drop(dropped, "out_full")
+
+    def expire(self, before: int) -> None:
+        """Drop events from before a time, in ms: who comes for them so late is told nothing new."""
+        for event in [event for event in self._events if event.at < before]:
+            self._events.remove(event)
+            self._drop(event, "out_old")
 
     def mark(self, latest: Latest) -> None:
         """A state has changed, or the broker may have lost it."""
@@ -61,14 +79,17 @@ class Outgoing:
         for latest in [each for each in self._changed if each.stream.id == scene]:
             del self._changed[latest]
 
-    def events(self, most: int) -> Sequence[Parcel]:
-        """The oldest events, which stay here until they are `sent`."""
-        return [self._events[at] for at in range(min(most, len(self._events)))]
+    def events(self, most: int, durable: int) -> Sequence[Parcel]:
+        """The oldest events, up to the first that the journal does not have yet. They stay here
+        until they are `sent`."""
+        return list(islice(self._kept(durable), most))
 
     def sent(self, events: Sequence[Parcel]) -> None:
         """The broker has these. Some may have been dropped meanwhile."""
         done = set(map(id, events))
         self._events = deque(event for event in self._events if id(event) not in done)
+        for event in events:
+            event.done()
 
     def take_changed(self) -> Latest | None:
         """One of the states that have changed; None if none has."""
@@ -76,3 +97,10 @@ class Outgoing:
         if latest is not None:
             del self._changed[latest]
         return latest
+
+    def _kept(self, durable: int) -> Iterator[Parcel]:
+        return takewhile(lambda event: event.unit <= durable, self._events)
+
+    def _drop(self, event: Parcel, why: str) -> None:
+        self._tally.count(f"mqtt_dropped_{why}")
+        event.done()

@@ -11,7 +11,7 @@ from tests.gameserver.stage import settings_with
 
 TOPICS = Topics("troupe/v1")
 EVENT = "troupe/v1/scene/inn/event/bell"
-LEVEL = st.one_of(st.sampled_from(["scene", "event", "state", "inn", "+", "#", ""]), st.text())
+LEVEL = st.one_of(st.sampled_from(["scene", "event", "state", "result", "entity", "inn", "+", "#", ""]), st.text())
 
 
 def arrivals(now: list[float], **mqtt: object) -> Arrivals:
@@ -27,7 +27,8 @@ def test_no_topic_leads_to_a_name_that_is_no_id(levels: list[str]) -> None:
     if address is not None:
         assert ID.fullmatch(address.scene)
         assert ID.fullmatch(address.name)
-        assert topic == f"troupe/v1/scene/{address.scene}/{address.kind}/{address.name}"
+        rest = f"{address.name}/{address.key}".rstrip("/")
+        assert topic == f"troupe/v1/scene/{address.scene}/{address.kind}/{rest}"
 
 
 @given(st.binary(max_size=64))

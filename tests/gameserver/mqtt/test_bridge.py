@@ -121,7 +121,7 @@ def test_a_full_queue_drops_quality_0_first_and_then_the_oldest(cheap: int) -> N
         outgoing.add(Parcel(f"t/{number}", b"", qos=int(number < 5 - cheap)))
     for number in (5, 6):
         outgoing.add(Parcel(f"t/{number}", b""))
-    kept = [event.topic[2:] for event in outgoing.events(9)]
+    kept = [event.topic[2:] for event in outgoing.events(9, 0)]
     assert kept == (["2", "3", "4", "5", "6"] if not cheap else ["0", "1", "2", "5", "6"])
     assert tally.gauges()["mqtt_dropped_out_full"] == 2
 
@@ -130,7 +130,7 @@ def test_what_was_dropped_while_it_was_sent_is_not_asked_for_again() -> None:
     outgoing = Outgoing(2, Tally())
     for number in range(2):
         outgoing.add(Parcel(f"t/{number}", b""))
-    under_way = outgoing.events(2)
+    under_way = outgoing.events(2, 0)
     outgoing.add(Parcel("t/2", b""))
     outgoing.sent(under_way)
-    assert [event.topic for event in outgoing.events(9)] == ["t/2"]
+    assert [event.topic for event in outgoing.events(9, 0)] == ["t/2"]
