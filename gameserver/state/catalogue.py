@@ -43,11 +43,13 @@ class Catalogue:
             Refusal: `forbidden`: there is no such thing.
         """
         if not is_here and not self.is_fixed(e):
-            problem = f"there is no entity {e!r}: the scene file names them, and players are some"
+            problem = (
+                f"there is no entity {e[:64]!r}: the scene file names them, and players are some"
+            )
             raise Refusal(Code.FORBIDDEN, problem)
         writers = self._writers(e)
         if k not in writers:
-            problem = f"{e} has no key {k!r}; it has {', '.join(sorted(writers))}"
+            problem = f"{e} has no key {k[:64]!r}; it has {', '.join(sorted(writers))}"
             raise Refusal(Code.FORBIDDEN, problem[:300])
         return writers[k]
 

@@ -22,7 +22,7 @@ from gameserver.state.shelf import StateShelf
 from gameserver.state.watch import Watch, everything
 from gameserver.streams import Stream
 from npc.cast import OpenScene
-from scenes.document import Scalar
+from scenes.document import ID, Scalar
 from scenes.entities import OWNER
 from scenes.space import POS, Position, as_position, distance
 
@@ -168,6 +168,9 @@ class SceneState:
         for item in items:
             if not 0 < item.h <= MOST:
                 raise Refusal(Code.BAD_FIELD, f"h of {item.e}.{item.k} must be from 1 to {MOST}")
+            if not ID.fullmatch(item.o):
+                problem = f"o of {item.e}.{item.k} must be 1 to 64 of A-Z a-z 0-9 _ . -"
+                raise Refusal(Code.BAD_FIELD, problem)
             try:
                 self._clock.check(item.h)
             except FromTheFuture as error:

@@ -48,6 +48,7 @@ def test_own_writes_come_after_all_that_was_taken_in() -> None:
         (Item("door", "open", True, NOW + (120_000 << 12), "x"), "bad_field", "set the clock"),
         (Item("door", "open", True, 0, "x"), "bad_field", "from 1 to"),
         (Item("door", "open", True, MOST + 1, "x"), "bad_field", "from 1 to"),
+        (Item("door", "open", True, NOW, "a b"), "bad_field", "o of door.open"),
         (Item("door", "pos", [10, 1], NOW, "x"), "bad_field", "[0, 0] to [9, 9]"),
         (Item("door", "pos", 5, NOW, "x"), "bad_field", "[x, y]"),
         (Item("door", "open", "x" * 2000, NOW, "x"), "too_large", "too large"),
