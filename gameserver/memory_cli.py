@@ -19,7 +19,6 @@ from rich.table import Table
 
 from gameserver.complaint import fail
 from gameserver.folders import MEMORY_FILE
-from gameserver.forgetting import forget_in_folder
 from gameserver.stores.store import StoreError
 from npc.memory.book import Book
 from npc.memory.forgetting import export as export_player
@@ -133,6 +132,9 @@ def forget(
     with _answers():
         if data is not None:
             with _book(data) as book:
+                # Imported here: it reaches the engine, and so torch, which takes seconds.
+                from gameserver.forgetting import forget_in_folder
+
                 worlds = asyncio.run(forget_in_folder(data, player, npc))
                 deleted = forget_player(book, player, npc)
             if worlds:
