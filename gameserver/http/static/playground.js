@@ -24,6 +24,13 @@ const STATES = {
   closed: "Not connected",
 };
 
+/** How busy the server is, from `notice degraded`. */
+function inLevels({ level, reason }) {
+  if (level === 0) return "The house is itself again.";
+  if (reason === "store") return "The house cannot write things down just now; what happens may be forgotten.";
+  return "The house is very busy; answers are shorter and may come late.";
+}
+
 export class Playground {
   #state = new WorldState();
   #npcs = new Map();
@@ -432,7 +439,7 @@ export class Playground {
 
   #notice(code, data) {
     const words = {
-      degraded: data.msg ?? "The house is very busy; answers are shorter.",
+      degraded: data.msg ?? inLevels(data),
       slow_consumer: "This page reads too slowly: it gets fewer and larger pieces.",
       gap: "Some whispers were missed for good.",
       auth_expired: "Your token has expired: leave and enter with a new one.",
