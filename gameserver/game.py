@@ -1,6 +1,7 @@
 """The game port: a WebSocket server for players."""
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -22,6 +23,7 @@ from gameserver.equipment import Equipment
 from gameserver.guards import GuardedConnection, Handshakes
 from gameserver.handshake import SUBPROTOCOLS, Doorman, choose_framing
 from gameserver.inspection import InspectedPrompt, Inspector, inspected
+from gameserver.ledger import OUTBOX
 from gameserver.messages import Notice
 from gameserver.mqtt.choose import choose_bridge
 from gameserver.nodes.card import card_of
@@ -29,7 +31,7 @@ from gameserver.nodes.neighbours import Neighbours
 from gameserver.nodes.placement import Placement
 from gameserver.nodes.tickets import Tickets
 from gameserver.overload.overload import Overload
-from gameserver.protocol import FEATURES
+from gameserver.protocol import FEATURES, Refusal
 from gameserver.relay.carriage import Junction
 from gameserver.relay.passage import Passages
 from gameserver.relay.relay import Relay
@@ -205,6 +207,8 @@ class GameServer:
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
         if self._bridge is not None:
             self._bridge.start()
+            with contextlib.suppress(StoreDown, Refusal):  # then they are opened by who comes
+                await self._world.open_kept(OUTBOX)
 
     def hindrance(self) -> str:
         """Why nobody can play here just now; "" if one can."""

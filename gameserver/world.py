@@ -132,6 +132,19 @@ class World:
             task.add_done_callback(lambda _: self._opening.pop(stream_id, None))
         return await asyncio.shield(self._opening[stream_id])
 
+    async def open_kept(self, prefix: str) -> None:
+        """Open the scenes in whose books something lies under keys that begin so, as far as no
+        other node has them."""
+        store = self.journal.store
+        for bucket in await store.buckets(SCENES):
+            stream_id = bucket.removeprefix(SCENES)
+            packs = [
+                p for p in self._cast.scenes if stream_id == p or stream_id.startswith(f"{p}.")
+            ]
+            if packs and any(key.startswith(prefix) for key in await store.keys(bucket)):
+                pack = max(packs, key=len)  # ids may hold dots
+                await self.open(pack, stream_id[len(pack) + 1 :] or None, here=True)
+
     async def place(self, scene: str, stream_id: str) -> Elsewhere | None:
         """The other node that has a scene, or is to have it; None if this one may claim it. Raises
         `StoreDown`.

@@ -27,14 +27,15 @@ ACTIONS = [
 
 @asynccontextmanager
 async def acting(
-    folder: Path, *replies: str, person: dict[str, Any] | None = None
+    folder: Path, *replies: str, person: dict[str, Any] | None = None, **sections: Any
 ) -> AsyncIterator[GameServer]:
-    """A server whose Mira can act, and says these replies in turn; `person` changes her file."""
+    """A server whose Mira can act, and says these replies in turn; `person` changes her file,
+    `sections` the settings."""
     pack = write_pack(folder / "pack", context=["wants", "brave", "doors", "allowed_actions"])
     file = pack / "npcs" / "mira.yaml"
     fields = {**yaml.safe_load(file.read_text("utf-8")), "actions": ACTIONS, **(person or {})}
     file.write_text(yaml.safe_dump(fields, sort_keys=False), "utf-8")
-    settings = settings_with()
+    settings = settings_with(**sections)
     engine = AsyncEngine(byte_model(replies), settings.engine)
     await engine.start()
     cast = Cast(engine, settings.replies)

@@ -11,7 +11,9 @@ from tests.gameserver.stage import settings_with
 
 TOPICS = Topics("troupe/v1")
 EVENT = "troupe/v1/scene/inn/event/bell"
-LEVEL = st.one_of(st.sampled_from(["scene", "event", "state", "result", "entity", "inn", "+", "#", ""]), st.text())
+LEVEL = st.one_of(
+    st.sampled_from(["scene", "event", "state", "result", "entity", "inn", "+", "#", ""]), st.text()
+)
 
 
 def arrivals(now: list[float], **mqtt: object) -> Arrivals:
