@@ -140,7 +140,7 @@ class Sessions:
 
     async def _find(self, resume: Resume, player: str) -> Session | Elsewhere | None:
         seat = self._seats.get(resume.session)
-        if seat is not None:
+        if seat is not None and (seat.session.player != player or await self._is_ours(seat)):
             return seat.session
         bucket, store = f"session.{resume.session}", self._journal.store
         token, person = await store.peek(bucket, "token"), await store.peek(bucket, "person")
@@ -182,13 +182,25 @@ class Sessions:
     async def adopt(self, name: str) -> Session | None:
         """A session that is here, or that an earlier process had; None if it is over."""
         seat = self._seats.get(name)
-        if seat is not None:
+        if seat is not None and await self._is_ours(seat):
             return seat.session
         if name not in self._fetching:
             task = asyncio.get_running_loop().create_task(self._read(name))
             self._fetching[name] = task
             task.add_done_callback(lambda _: self._fetching.pop(name, None))
         return await asyncio.shield(self._fetching[name])
+
+    async def _is_ours(self, seat: Seat) -> bool:
+        """Whether no other node has taken a session up since we last wrote something of it: what
+        we know of it may be old. Raises `StoreDown`."""
+        if self._journal.store.shared:
+            self._journal.begin()
+            self._keep(seat.session.diary.book)
+            try:
+                await asyncio.wait_for(self._journal.settled(), self._settings.store.wait_s)
+            except TimeoutError as error:
+                raise StoreDown("it does not take what is written") from error
+        return self._seats.get(seat.session.id) is seat
 
     def objection(self, player: str, resume: Resume) -> str | None:
         """Why a session cannot be resumed; None if it can. Looks only, whatever the answer.

@@ -64,8 +64,10 @@ class Placement:
         self._cards = {name: read_card(card) for name, card in cards.items()}
         self._placed.clear()
 
-    def card(self, node: str) -> Card | None:
-        """What a node has said of itself, if it lives."""
+    async def card(self, node: str) -> Card | None:
+        """What a node has said of itself, if it lives. Raises `StoreDown`."""
+        if node not in self._cards and (card := await self._store.card(node)) is not None:
+            self._cards[node] = read_card(card)  # we had not heard of it yet
         return self._cards.get(node)
 
     async def elsewhere(self, bucket: str, personas: str) -> Elsewhere | None:

@@ -145,7 +145,7 @@ class Carriage:
             there = await junction.sessions.whereabouts(self._trail.session)
             # If it may go on here, it comes in by the same door as everywhere.
             hint = junction.settings.node if there is None else there.node
-        card = junction.placement.card(hint)
+        card = await junction.placement.card(hint)
         return None if card is None or not card.address else card.address
 
     async def _dial(self, address: str) -> ClientConnection:

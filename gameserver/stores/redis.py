@@ -200,6 +200,11 @@ class RedisStore:
             frozenset(name.decode() for name in lost), {node.decode(): c for node, c in known}
         )
 
+    async def card(self, node: str) -> bytes | None:
+        """See `SharedStore`."""
+        card: bytes | None = await self._ask(lambda: self._redis.get(self._key("n", node)))
+        return card
+
     async def reserve(self, bucket: str, node: str, url: str) -> Elsewhere | None:
         """See `SharedStore`."""
         found = await self._ask(

@@ -173,6 +173,9 @@ class SharedStore(Store, Protocol):
             card: what the others are told of this node.
         """
 
+    async def card(self, node: str) -> bytes | None:
+        """What a node has said of itself, if it lives."""
+
     async def reserve(self, bucket: str, node: str, url: str) -> Elsewhere | None:
         """Keep a bucket that nobody holds for a node, until that claims it or is not heard of.
 

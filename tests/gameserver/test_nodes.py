@@ -96,6 +96,20 @@ async def test_a_node_that_ends_or_sleeps_is_replaced_and_nothing_is_lost(
     assert len(epochs) >= 3, "another owner, another epoch"
 
 
+async def test_a_session_goes_on_wherever_its_player_comes_back(cluster: Cluster) -> None:
+    """Each node that had it still knows of it, and what it knows is old when it is back there."""
+    welcome = (await cluster.player("one", "ann", join=False)).log[-1]["d"]
+    for node in ("two", "one", "three", "two", "one"):
+        ann = await Player.dial(cluster.nodes[node], "ann")  # type: ignore[arg-type]
+        resume = {"session": welcome["session"], "token": welcome["resume_token"]}
+        again = (await ann.identify(resume=resume))["d"]
+        assert again["resumed"], (node, again)
+        assert again["session"] == welcome["session"]
+        welcome = again
+    ann._last_id = 10
+    assert (await ann.ask("scene.join", {"scene": SCENE}))["t"] == "scene.joined"
+
+
 async def test_a_stopped_node_says_nothing_when_it_wakes(cluster: Cluster) -> None:
     """Its clients, which never left, hear no word more of a turn that another node has ended."""
     ann = await cluster.player("one", "ann")
