@@ -4,6 +4,7 @@ Four kinds of connection: messages that are almost right, in JSON and in msgpack
 RFC 6455; and HTTP that is none.
 """
 
+import copy
 import json
 import random
 import struct
@@ -107,16 +108,12 @@ def _greeting(dice: random.Random, kind: str, number: int) -> bytes:
 
 def _message(dice: random.Random, ident: int) -> Any:
     """A message that is right, or wrong in one to three places."""
-    message: Any = _copy(dice.choice(_VALID))
+    message: Any = copy.deepcopy(dice.choice(_VALID))
     if "id" in message:
         message["id"] = ident
     for _ in range(dice.choice((0, 1, 1, 1, 2, 3))):
         message = _bend(dice, message)
     return message
-
-
-def _copy(value: Any) -> Any:
-    return json.loads(json.dumps(value))
 
 
 def _bend(dice: random.Random, value: Any) -> Any:
@@ -129,11 +126,12 @@ def _bend(dice: random.Random, value: Any) -> Any:
             case 1:
                 value[dice.choice(("t", "id", "d", "st", "x", "", "é", key + "\0"))] = value[key]
             case 2:
-                value[key] = [value[key]] * dice.choice((1, 2, 300))
+                leaf = not isinstance(value[key], (str, list, dict))
+                value[key] = [value[key]] * dice.choice((1, 2, 300 if leaf else 3))
             case 3:
                 value[key] = _deep(dice, value[key])
             case 4:
-                value[key] = dice.choice(_ODD)
+                value[key] = _odd(dice)
             case _:
                 value[key] = _bend(dice, value[key])
         return value
@@ -141,7 +139,11 @@ def _bend(dice: random.Random, value: Any) -> Any:
         place = dice.randrange(len(value))
         value[place] = _bend(dice, value[place])
         return value
-    return dice.choice(_ODD)
+    return _odd(dice)
+
+
+def _odd(dice: random.Random) -> Any:
+    return copy.deepcopy(dice.choice(_ODD))  # it may be bent, and must be the same next time
 
 
 def _deep(dice: random.Random, value: Any) -> Any:
@@ -155,7 +157,7 @@ def _bad_json(dice: random.Random, ident: int) -> bytes:
         return _json_bomb(dice)
     text = json.dumps(_message(dice, ident), ensure_ascii=dice.random() < 0.7)
     data = text.encode("utf-8", "surrogatepass")
-    return _scratch(dice, data) if dice.random() < 0.25 else data
+    return _scratch(dice, data) if dice.random() < 0.1 else data
 
 
 def _json_bomb(dice: random.Random) -> bytes:
@@ -163,7 +165,7 @@ def _json_bomb(dice: random.Random) -> bytes:
     bombs: tuple[Callable[[], bytes], ...] = (
         lambda: b"[" * size,
         lambda: b'{"a":' * (size // 5),
-        lambda: b'{"t":"heartbeat","d":{"x":' + b"[" * size + b"]" * size + b"}}",
+        lambda: b'{"t":"heartbeat","d":{"x":' + b"[" * (size // 3) + b"]" * (size // 3) + b"}}",
         lambda: b'{"t":"heartbeat","d":{"n":' + b"9" * size + b"}}",
         lambda: b'{"t":"heartbeat","d":{"n":1e' + b"9" * dice.choice((1, 3, 9)) + b"}}",
         lambda: b'{"t":"bye","d":{' + b'"a":1,' * (size // 8) + b'"a":2}}',
