@@ -1,7 +1,8 @@
 """Pictures of the console for the documents: `python -m benchmarks.screenshots`.
 
 Starts a node with the shipped tavern, whose NPCs speak from a script, lets three players live
-through an evening, and photographs the page in a headless Chromium, on dark and on light ground.
+through an evening, and photographs the NPC page in a headless Chromium, on dark and on light
+ground; then two more walk about the playground.
 """
 
 import argparse
@@ -10,11 +11,11 @@ import contextlib
 import json
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import msgspec
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright
 
 from engine.weights.load import load_vocabulary
 from gameserver.app import Application
@@ -24,7 +25,14 @@ from gameserver.visitor import Visitor
 
 SCENE = "gilded_griffin"
 SIZE = (1480, 1600)
+PLAYGROUND = (1440, 900)
+#: Where two players stand for their picture, as shares of the stage from its top left corner.
+STANDS = {"Robin": (0.5, 0.94), "Sam": (0.36, 0.86)}
 #: What the NPCs say, in turn.
+TALE = (
+    "There is a green light in the old mill, love, and young Robin went up to look at it. He has "
+    "not come back, and the ferry bell rings every night, though there is no bell on the water."
+)
 SCRIPT = (
     "Barley stew for two coppers, dear, and the bread comes with it.",
     "Bless you, love. It is not every guest who says so.",
@@ -71,13 +79,15 @@ async def say(visitor: Visitor, text: str, **more: object) -> None:
 
 
 @contextlib.asynccontextmanager
-async def node(data: Path, folder: Path) -> AsyncIterator[Application]:
-    """A node on free ports whose NPCs say `SCRIPT`, spelt with the default model's vocabulary."""
+async def node(
+    data: Path, folder: Path, lines: Sequence[str] = SCRIPT, step_ms: float = 1.0
+) -> AsyncIterator[Application]:
+    """A node on free ports whose NPCs say `lines`, spelt with the default model's vocabulary."""
     vocabulary = load_vocabulary("default", data_dir=data)
     script = folder / "script.json"
-    script.write_text(json.dumps([vocabulary.tokenizer.encode(reply) for reply in SCRIPT]))
+    script.write_text(json.dumps([vocabulary.tokenizer.encode(reply) for reply in lines]))
     settings = Settings(port=0, console_port=0, model=f"script:{script}")
-    quick = msgspec.structs.replace(settings.engine, script_step_ms=1.0)
+    quick = msgspec.structs.replace(settings.engine, script_step_ms=step_ms)
     settings = msgspec.structs.replace(settings, engine=quick)
     started = Application(settings, data_dir=data, packs=find_packs(()), inspect=True)
     try:
@@ -85,6 +95,49 @@ async def node(data: Path, folder: Path) -> AsyncIterator[Application]:
         yield started
     finally:
         await started.stop()
+
+
+async def walk(page: Page, name: str) -> None:
+    """Send a player to where it is to stand, and see it arrive."""
+    stage = await page.locator("#stage").bounding_box()
+    assert stage is not None
+    across, down = STANDS[name]
+    x, y = stage["x"] + stage["width"] * across, stage["y"] + stage["height"] * down
+    await page.mouse.click(x, y)
+    own = page.locator(".walker.own")
+    async with asyncio.timeout(20):
+        while True:
+            box = await own.bounding_box()
+            if box is not None and abs(box["x"] + box["width"] / 2 - x) < 3:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def playground(browser: Browser, address: str, out: Path) -> None:
+    """Two players walk in one room, hear the same words, and one of them loses the line."""
+    pages = {}
+    for name in STANDS:
+        context = await browser.new_context(
+            viewport={"width": PLAYGROUND[0], "height": PLAYGROUND[1]},
+            color_scheme="dark",
+            reduced_motion="reduce",
+        )
+        page = pages[name] = await context.new_page()
+        await page.goto(address)
+        await page.fill("#name", name)
+        await page.click("#door button")
+        await page.wait_for_selector(".walker.own")
+        await walk(page, name)
+    robin, sam = pages.values()
+    await sam.click(".events button:text-is('thunder')")
+    await robin.fill("#text", "Any rumours?")
+    await robin.press("#text", "Enter")
+    speech = robin.locator(".line.npc.speaking .words", has_text="There is a green light")
+    await speech.wait_for()
+    await robin.click("#line button:text-is('Cut the line')")
+    await robin.locator(".log", has_text="Resumed").wait_for()
+    await robin.screenshot(path=out / "playground.png")
+    print(out / "playground.png")
 
 
 async def photograph(page: Page, file: Path) -> None:
@@ -117,6 +170,8 @@ async def main(data: Path, out: Path) -> None:
                     address = f"http://127.0.0.1:{server.console_port}/npcs.html"
                     await page.goto(f"{address}#{SCENE}/mira")
                     await photograph(page, out / f"{name}.png")
+            async with node(data, Path(folder), [TALE], step_ms=60.0) as server:
+                await playground(browser, f"http://127.0.0.1:{server.console_port}/", out)
             await browser.close()
 
 

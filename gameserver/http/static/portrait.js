@@ -40,9 +40,6 @@ function shade(colour, amount) {
 const SKINS = ["#f0c6a0", "#e0ab80", "#c98d62", "#a56b45", "#7d4e33", "#f3d2b3"];
 const HAIRS = ["#2b1d16", "#5a3620", "#8c5a2b", "#b5492a", "#c9a35a", "#8d8a86", "#dcd7cd"];
 const CLOTHS = ["#7a3b34", "#3f5d4a", "#39506f", "#6d5230", "#5d4270", "#7c6a3a", "#2f5f66", "#84503a"];
-const CLOAKS = [
-  "#b04a3a", "#2f7d5b", "#3f6fb0", "#b5812f", "#7d4fa8", "#2b8a93", "#b0487f", "#6f8a35", "#5561b8",
-];
 const STYLES = ["short", "long", "bun", "curly", "braid", "swept"];
 const BEARDS = ["none", "none", "none", "full", "goatee", "moustache"];
 
@@ -342,10 +339,23 @@ function mouth({ stern }) {
 /** The whole figure of an NPC, {id, role, quest_giver}, decorative: names stand beside it. */
 export const figure = (npc) => draw(lookOf(npc));
 
-/** A player's whole figure: a traveller in a hooded cloak, the same on every screen. */
+/** The hue of a player's own colours, the same on every screen. */
+export const hueOf = (player) => (hash(player) % 997) * 137.5 % 360;
+
+/** A strong, not too light colour of a hue, as #rrggbb. */
+function cloth(hue) {
+  const [saturation, lightness] = [0.46, 0.42];
+  const channel = (offset) => {
+    const k = (offset + hue / 30) % 12;
+    const value = lightness - saturation * lightness * Math.max(-1, Math.min(k - 3, 9 - k, 1));
+    return Math.round(255 * value).toString(16).padStart(2, "0");
+  };
+  return `#${channel(0)}${channel(8)}${channel(4)}`;
+}
+
+/** A player's whole figure: a traveller in a hooded cloak of the player's colour. */
 export function traveller(player) {
-  const cloth = CLOAKS[hash(player) % CLOAKS.length];
-  return draw({ ...lookOf({ id: player }), cloth, trim: "#d8b06a", over: "cloak", prop: "none", hat: "hood" });
+  return draw({ ...lookOf({ id: player }), cloth: cloth(hueOf(player)), trim: "#d8b06a", over: "cloak", prop: "none", hat: "hood" });
 }
 
 function draw(look) {

@@ -1,14 +1,14 @@
 // The players of the room: those with a place walk about in it, others sit at its front.
 
 import { element } from "../element.js";
-import { hash, hood, traveller } from "../portrait.js";
+import { hood, hueOf, traveller } from "../portrait.js";
 import { stand } from "./cast.js";
 
 const SHOWN = 8; // of those at the front
 const WALKING_MS = 260; // after its last step somebody stands
 
 /** A colour of the player's own, readable on dark ground, the same on every screen. */
-export const colourOf = (player) => `hsl(${(hash(player) % 997) * 137.5 % 360} 58% 70%)`;
+export const colourOf = (player) => `hsl(${hueOf(player)} 58% 70%)`;
 
 export class Players {
   #walkers = new Map(); // player id -> {node, place, x, timer}
