@@ -92,6 +92,8 @@ class Connection:
         loop = asyncio.get_running_loop()
         self._outbox.tell(self._hello(), at_once=True)
         patience = loop.call_later(self._settings.guards.identify_timeout_s, self._too_late)
+        if self._socket.flooded:  # before we were here to be told
+            self._flood()
         try:
             await self._shown.come_through()
             while self._closing is None:

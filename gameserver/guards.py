@@ -83,6 +83,7 @@ class GuardedConnection(ServerConnection):
     Attributes:
         on_writable: called when text may be written again after `writable` was False.
         on_flood: called once when too many control frames came.
+        flooded: whether they did, perhaps before anybody listened.
         failure: the code that the library closed with because of what the client sent.
     """
 
@@ -118,6 +119,7 @@ class GuardedConnection(ServerConnection):
         self.failure: int | None = None
         self.on_writable: Callable[[], None] = _nothing
         self.on_flood: Callable[[], None] = _nothing
+        self.flooded = False
 
     def forget_handshake(self) -> None:
         """Let go of the headers: they are the largest part of an idle connection, and all that is
@@ -239,6 +241,7 @@ class GuardedConnection(ServerConnection):
             self.transport.pause_reading()
             # Nothing more is read, the client's part of the close neither: no use waiting for it.
             self.close_timeout = self._guards.linger_s
+            self.flooded = True
             self.on_flood()
 
     def eof_received(self) -> None:

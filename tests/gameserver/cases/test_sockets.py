@@ -13,7 +13,17 @@ from gameserver.game import GameServer
 from gameserver.guards import GuardedConnection
 from tests.gameserver.cases.oracle import unharmed
 from tests.gameserver.player import Player
-from tests.gameserver.raw import BINARY, CLOSE, PING, PONG, TEXT, RawClient, frame, narrow
+from tests.gameserver.raw import (
+    BINARY,
+    CLOSE,
+    PING,
+    PONG,
+    TEXT,
+    RawClient,
+    frame,
+    narrow,
+    upgrade_request,
+)
 from tests.gameserver.stage import SCENE, serving, until
 from tests.gameserver.test_bad_input import IDENTIFY
 
@@ -191,6 +201,18 @@ async def test_what_is_no_http_at_all_ends_its_connection(
         async with asyncio.timeout(20):
             with contextlib.suppress(ConnectionError):
                 await client.reader.read()
+        client.drop()
+
+
+async def test_a_flood_that_comes_right_behind_the_upgrade_is_cut_off_too(
+    server: GameServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is all there before the server has begun to listen to its new client."""
+    async with unharmed(server, moved={"closes_4429": 1}, caplog=caplog, bad_clients=0):
+        client = await RawClient.connect(server)
+        client.writer.write(upgrade_request() + frame(PONG) * 100)
+        assert (await client.head()).startswith("HTTP/1.1 101")
+        assert await client.close_code() == 4429
         client.drop()
 
 
