@@ -16,7 +16,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 DATA := .cache/troupe
 TORCH := $(shell grep '^torch==' requirements.lock)
 
-.PHONY: help install serve test lint format clean soak bench-cpu bench-gpu screenshots
+.PHONY: help install serve test lint format clean soak load bench-cpu bench-gpu screenshots
 .DEFAULT_GOAL := help
 
 help:
@@ -24,6 +24,8 @@ help:
 	@echo "make install   the set-up alone: a virtual environment in $(VENV)"
 	@echo "make test      format, lint, types, import directions, tests"
 	@echo "make soak      100,000 requests in a row, and 100,000 registered NPCs: nothing may grow"
+	@echo "make load      10,000 idle sessions, 2,000 listeners, storms, a million hostile frames: into benchmarks/results/load.md;"
+	@echo "               about 20 minutes, or ARGS=\"--parts idle,fuzz\", or ARGS=--small"
 	@echo "make bench-cpu speed and accuracy on this CPU, into benchmarks/results/cpu.md; about 20 minutes"
 	@echo "make bench-gpu speed on an NVIDIA GPU, into benchmarks/results/h200.md; half an hour, or ARGS=\"--parts decode\""
 	@echo "make screenshots  pictures of the console, into docs/img"
@@ -49,6 +51,9 @@ soak: $(VENV)/.installed-test
 	$(VENV)/bin/python -m benchmarks.soak $(ARGS)
 	$(VENV)/bin/python -m benchmarks.soak --policy fair $(ARGS)
 	$(VENV)/bin/python -m benchmarks.crowd
+
+load: $(VENV)/.installed-test
+	$(VENV)/bin/python -m benchmarks.load --models $(DATA) $(ARGS)
 
 bench-cpu: $(VENV)/.installed-test
 	$(VENV)/bin/python -m benchmarks.cpu --data $(DATA) $(if $(LLAMA_SERVER),--llama-server $(LLAMA_SERVER)) \
