@@ -9,6 +9,7 @@ import pytest
 from gameserver.game import GameServer
 from gameserver.keys import key_line
 from tests.gameserver.player import Player
+from tests.gameserver.raw import narrow
 from tests.gameserver.stage import SCENE, serving
 from tests.gameserver.state.conftest import QUICK
 from tests.gameserver.state.walker import CAPS, THINGS, Walker
@@ -203,14 +204,19 @@ async def test_a_session_goes_on_after_the_change_it_has_got_to(server: GameServ
 
 async def test_who_reads_slowly_gets_fewer_and_newer_values(tmp_path: Path) -> None:
     sections = {
-        "guards": {"stall_s": 60.0, "write_bytes": 1024, "send_buffer_bytes": 4096},
+        "guards": {"stall_s": 60.0, "write_bytes": 1024, "send_buffer_bytes": 2048},
         "limits": {"states_per_s": 1000.0, "states_burst": 1000},
         "state": QUICK,
     }
     async with serving(tmp_path, ["Hm."], pack=THINGS, **sections) as server:
-        ann, bob = await Walker.enter(server), await Walker.enter(server, "bob")
+        ann = await Walker.enter(server)
+        bob = await Walker.dial(server, "bob", max_queue=1, sock=narrow(server))
+        bob.begin()
+        await bob.identify(caps=CAPS)
+        await bob.ask("scene.join", {"scene": SCENE})
+        await bob.until(lambda: bool(bob.deltas))
         bob.socket.transport.pause_reading()
-        await ann.flood(600)
+        await ann.flood(80)
         for n in range(300):
             await ann.put("ann", "pose", f"{n} " + "x" * 900)
         await ann.until(lambda: ann.state.get(("ann", "pose"), "").startswith("299 "))
