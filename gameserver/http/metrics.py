@@ -76,7 +76,6 @@ COUNTERS = frozenset(
         "mqtt_lost",
         "mqtt_taken_over",
         "mqtt_brief",
-        "mqtt_gaps",
         *(
             f"memory_{name}"
             for name in (
