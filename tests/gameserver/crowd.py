@@ -52,7 +52,8 @@ class Talker(Wanderer):
         if raw is None:
             raise Lost
         reader = raw.reader
-        while not reader._buffer and not reader.at_eof():  # noqa: ASYNC110
+        # A connection that was reset has an exception, and no end.
+        while not (reader._buffer or reader.at_eof() or reader.exception()):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
     async def _come_back(self, stop: asyncio.Event) -> None:
