@@ -53,7 +53,7 @@ class Condition:
         about: what is asked.
         name: of the fact, thing, quest, flag, item or feeling.
         values: for facts, things, quests and flags, it must be one of these; what is unknown is
-            none of them. For items and relations, one number: at least so much; or two: from and to.
+            none of them. For items and relations, one number: at least so much; or two: from, to.
     """
 
     about: About
