@@ -48,7 +48,7 @@ def parts(small: bool, sessions: int, frames: int, seed: int, models: Path) -> d
         }
     return {
         "idle": lambda stage: idle.run(stage, sessions, 60.0),
-        "talk": lambda stage: talk.run(stage, [100, 250, 500, 1000, 1500, 2000], 10.0),
+        "talk": lambda stage: talk.run(stage, [250, 500, 1000, 1500, 2000], 8.0),
         "model": lambda stage: model.run(stage, 64, 120.0, models),
         "slow": lambda stage: slow.run(stage, 100, 20, 3, 8.0),
         "storm": lambda stage: storm.run(stage, 2000, 90.0),

@@ -6,6 +6,7 @@ Run as a module it is that process: it takes commands as lines of JSON and answe
 import asyncio
 import contextlib
 import json
+import socket
 import sys
 import time
 from array import array
@@ -26,7 +27,7 @@ class Crowd:
     def __init__(self) -> None:
         self.guests: list[Guest] = []
         self.npcs = ["mira", "harn"]
-        self.port = 0
+        self.port = self._receives = 0
         self.talking = self.returning = self.each = False
         self._rooms: dict[str, Room] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,10 +87,15 @@ class Crowd:
             await self._dial(guest)
 
     async def _dial(self, guest: Guest) -> None:
+        loop, sock = asyncio.get_running_loop(), socket.socket()
+        if self._receives:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receives)
+        sock.setblocking(False)
         try:
-            loop = asyncio.get_running_loop()
-            await loop.create_connection(lambda: guest, "127.0.0.1", self.port)
+            await loop.sock_connect(sock, ("127.0.0.1", self.port))
+            await loop.create_connection(lambda: guest, sock=sock)
         except OSError:
+            sock.close()
             self.lost(guest, False)
 
     def _start(self, work: Any) -> None:
@@ -109,10 +115,12 @@ class Crowd:
         rude: int = 0,
         rooms: str = "",
         npcs: list[str] | None = None,
+        receives: int = 0,
     ) -> dict[str, Any]:
         """Let so many guests in, into rooms of `per_room` (their names begin with `rooms`, or as
-        the guests'), or nowhere without a scene."""
-        self.port = port
+        the guests'), or nowhere without a scene. Their kernels keep `receives` bytes for them;
+        0: as many as they like."""
+        self.port, self._receives = port, receives
         self.npcs = npcs or self.npcs
         new = []
         for number in range(count):

@@ -38,12 +38,13 @@ class Node:
         folder.mkdir(parents=True, exist_ok=True)
         script = folder / "script.json"
         script.write_text(json.dumps([byte_tokenizer().encode(reply) for reply in replies]))
+        engine = {"script_step_ms": step_ms, **settings.pop("engine", {})}
         self._settings: dict[str, Any] = {
             "port": free_port(),
             "console_port": free_port(),
             "scenes": [str(write_pack(folder / "pack"))],
             "model": f"script:{script}",
-            "engine": {"script_step_ms": step_ms},
+            "engine": engine,
             **OPEN_DOORS,
             **settings,
         }

@@ -12,6 +12,9 @@ _REPLY = "The river took the bridge on the sixth day, and nobody has crossed it 
 _STEP_MS = 20.0
 _PER_ROOM = 50
 _WARM_S = 4.0
+#: A slot for every room, so that no line waits for the engine, and sockets alone are the limit.
+_ENGINE = {"max_num_seqs": 64, "max_num_batched_tokens": 512}
+_FELT_MS = 250.0
 
 
 async def run(stage: Stage, levels: list[int], measure_s: float) -> Result:
@@ -20,13 +23,14 @@ async def run(stage: Stage, levels: list[int], measure_s: float) -> Result:
     for clients in levels:
         rows.append(await _level(stage, clients, measure_s))
         stage.say(f"{clients:,} clients: {rows[-1]['deltas/s']:,.0f} deltas/s")
-    good = [row for row in rows if row["gap p99, ms"] < 250 and row["loop lag p99, ms"] < 250]
+    felt = ("gap p99, ms", "loop lag p99, ms", "TTFT p50, ms")
+    good = [row for row in rows if all(row[name] < _FELT_MS for name in felt)]
     return Result(
         "talk",
         {"levels": levels, "measure_s": measure_s, "per_room": _PER_ROOM},
         [
             Promise(
-                "most clients with gaps and loop lag p99 below 250 ms",
+                "most clients with gaps, loop lag and first word below 250 ms",
                 max((row["clients"] for row in good), default=0),
                 max(levels),
                 most=False,
@@ -42,7 +46,7 @@ async def run(stage: Stage, levels: list[int], measure_s: float) -> Result:
 
 async def _level(stage: Stage, clients: int, measure_s: float) -> dict[str, float]:
     folder = stage.folder / str(clients)
-    node = await stage.node(Node(folder, [_REPLY], _STEP_MS))
+    node = await stage.node(Node(folder, [_REPLY], _STEP_MS, engine=_ENGINE))
     buses = [await stage.bus() for _ in range(2)]
     half = max(_PER_ROOM, clients // 2 // _PER_ROOM * _PER_ROOM)
     stage.say(f"{clients:,} clients come in")
