@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, WebSocketRoute, expect
 
 from gameserver.app import Application
 from gameserver.keys import key_line, new_key
@@ -79,12 +79,13 @@ async def test_others_see_who_hangs_up_and_who_is_back(visit: Visit) -> None:
 
 
 async def test_what_the_server_says_of_itself_is_shown_in_words(visit: Visit) -> None:
-    page = await visit("Ada", query="?instance=notice", prepare=tapped(sockets := []))
+    sockets: list[WebSocketRoute] = []
+    page = await visit("Ada", query="?instance=notice", prepare=tapped(sockets))
     notice = {"t": "notice", "d": {"code": "slow_consumer", "data": {}}}
     sockets[0].send(msgspec.json.encode(notice).decode())
     await expect(page.locator(".feed .notice")).to_contain_text("reads too slowly")
-    error = {"t": "error", "d": {"code": "busy", "msg": "one at a time", "retry_ms": 1500}}
-    sockets[0].send(msgspec.json.encode(error | {"d": error["d"] | {"fatal": False}}).decode())
+    body = {"code": "busy", "msg": "one at a time", "retry_ms": 1500, "fatal": False}
+    sockets[0].send(msgspec.json.encode({"t": "error", "d": body}).decode())
     await expect(page.locator("#hint")).to_have_text(
         re.compile(r"^One at a time\. .*interrupt\. Try again in 2 s\.$")
     )
@@ -142,3 +143,14 @@ async def test_a_server_that_wants_a_key_is_asked_in_again_with_one(
     await stranger.reload()
     await stranger.click("#door button")
     await expect(stranger.locator("#connection")).to_have_attribute("data-state", "open")
+
+
+async def test_a_signed_token_says_by_itself_who_plays(stranger: Page) -> None:
+    said = await stranger.evaluate("""async () => {
+        const { credential, playerOfToken } = await import("/panels/door.js");
+        return ["", "plain-key", "e30.eyJzdWIiOiJhZGEifQ.c2ln", "not.a.token"].map((token) => {
+            sessionStorage.setItem("troupe.play", token);
+            return [credential().kind, playerOfToken()];
+        });
+    }""")
+    assert said == [["none", None], ["key", None], ["jwt", "ada"], ["jwt", None]]
