@@ -211,12 +211,12 @@ class Bridge:
         self._something.set()
 
     def _stirred(self, ear: Ear) -> None:
-        if self._mirror.changed:
+        if self._mirror.has_news(ear.actor.stream.id):
             self._something.set()
 
     @property
     def _durable(self) -> int:
-        """Up to which unit of the journal we may tell; -1 for none. Looks again once it has more."""
+        """The newest unit that may be told; -1 for none. It is looked again when there is more."""
         journal = self._journal
         if journal.late or journal.durable < journal.written:
             journal.when_opened(self._something.set)

@@ -56,12 +56,18 @@ class Mirror:
     @property
     def changed(self) -> bool:
         """Whether there may be something to publish."""
-        return any(place.rev < place.state.published for place in self._places.values())
+        return any(map(self.has_news, self._places))
+
+    def has_news(self, scene: str) -> bool:
+        """The same of one scene. Cheap: it is asked at each word that is spoken there."""
+        place = self._places.get(scene)
+        return place is not None and place.rev < place.state.published
 
     def news(self, durable: int) -> Iterator[Parcel]:
-        """What the broker does not know yet and the journal has kept, up to unit `durable`."""
-        for scene, place in self._places.items():
-            for register in place.state.registers.since(place.rev):
+        """What the broker does not know yet and the journal has kept, up to unit `durable`. Scenes
+        may come, go and change while it is told."""
+        for scene, place in list(self._places.items()):
+            for register in list(place.state.registers.since(place.rev)):
                 if register.rev > place.state.published or register.unit > durable:
                     break
                 place.rev = register.rev
