@@ -23,10 +23,15 @@ _GROUPS = len(CLASSES)
 _Totals = tuple[tuple[int, float], ...]
 #: Weight of the newest request in what is known of all.
 _NEWEST = 1 / 16
+#: Weight of the newest error. Small: an error shows only after the wait that was predicted, and
+#: who corrects faster than that corrects too much, and lets in too many, then too few.
+_CAREFUL = 1 / 256
 #: Before any has ended: tokens a request reads and says.
 _TOKENS_READ, _TOKENS_SAID = 96.0, 32.0
 #: Seconds that forecasts may be off without teaching anything: a step or two.
 _SMALL_S = 0.05
+#: The rates at which requests come are those of about so many seconds.
+_RATE_S = 10.0
 #: How far what was learnt from errors may change a forecast, either way.
 _MOST_CORRECTION = 3.0
 
@@ -106,9 +111,8 @@ class _Newcomer:
 class Forecast:
     """Predicts first tokens from who waits, what a step costs, and how long replies hold a slot.
 
-    It learns how long that is and how much of a prompt is not in the cache, and corrects itself by
-    the errors of past forecasts, class by class. It cannot know who will come: where quest-givers
-    go first, others wait longer than it says, and the correction makes up for what is usual of it.
+    It learns how long that is, how much of a prompt is not in the cache and how many come of each
+    class, and corrects itself by the errors of past forecasts, class by class.
     """
 
     def __init__(self, scheduler: "Scheduler", now: float) -> None:
@@ -122,6 +126,8 @@ class Forecast:
         self._read = _TOKENS_READ
         self._said = _TOKENS_SAID
         self._hold_s: float | None = None
+        self._rates = [(0.0, now)] * _GROUPS  # requests a second, as of the last one
+        self._ageing_s = scheduler.ageing_s
         self._bias = [0.0] * _GROUPS  # mean logarithm of actual ÷ predicted
         self._stock = self._look(now)
 
@@ -147,7 +153,7 @@ class Forecast:
             waiting += count - known
             before += unread - read
         lacking = waiting + 1 - ahead.free
-        for_slot_s = max(lacking, 0) * stock.hold_s / ahead.slots
+        for_slot_s = self._for_slot_s(group, max(lacking, 0), stock.hold_s / ahead.slots)
         under_way_s = stock.reading_s(min(before, stock.most)) / 2 if stock.busy else 0.0
         if group == 0:  # its line is read whole, and others pause for it where that pays
             read_s = stock.reading_s(before) if before else 0.0
@@ -166,6 +172,9 @@ class Forecast:
             own = len(request.prompt_ids)
             request.expected_s = self.of(request.priority, own, request.prefix).seconds
         totals, group = list(self._let_in), min(request.priority, _GROUPS - 1)
+        rate, at = self._rates[group]
+        faded = rate * math.exp(min(at - request.arrived, 0.0) / _RATE_S)
+        self._rates[group] = (faded + 1 / _RATE_S, request.arrived)
         count, before = totals[group]
         totals[group] = (count + 1, before + unread)
         self._let_in = tuple(totals)
@@ -187,7 +196,7 @@ class Forecast:
         error = math.log((seconds + _SMALL_S) / (request.expected_s + _SMALL_S))
         limit = math.log(_MOST_CORRECTION)
         # What was expected has the correction of its time in it, so errors add to it.
-        learnt = self._bias[group] + _NEWEST * max(min(error, limit), -limit)
+        learnt = self._bias[group] + _CAREFUL * max(min(error, limit), -limit)
         self._bias[group] = max(min(learnt, limit), -limit)
 
     def ended(self, request: Request, usage: Usage) -> None:
@@ -201,6 +210,15 @@ class Forecast:
         held_s = usage.finished - usage.scheduled
         before = held_s if self._hold_s is None else self._hold_s
         self._hold_s = before + _NEWEST * (held_s - before)
+
+    def _for_slot_s(self, group: int, lacking: int, each_s: float) -> float:
+        """Seconds until `lacking` slots have fallen free, one every `each_s`, if those that come
+        meanwhile and are more urgent take theirs first: until ageing has made up for their class.
+        """
+        more_urgent = sum(rate for rate, _ in self._rates[:group])
+        by_age_s = (lacking + more_urgent * group * self._ageing_s) * each_s
+        left = 1 - more_urgent * each_s
+        return min(lacking * each_s / left, by_age_s) if left > 0 else by_age_s
 
     def _look(self, now: float) -> _Stock:
         books = self._scheduler

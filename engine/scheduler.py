@@ -39,6 +39,7 @@ class Scheduler:
         parked: requests that lent their slot to a more urgent one but kept their KV.
         warming: prefix nodes to be computed for their own sake.
         newest: highest id of a request that was queued.
+        ageing_s: after which waiting makes up for a class; 0 where there are none.
         policy, budget, cost, pace: who goes first, how much a step reads, what it takes, and what
             suits the device.
         prefill_computed: prompt tokens fed to the model so far, prefixes included.
@@ -57,6 +58,7 @@ class Scheduler:
         self.cost = StepCost(self.pace.row_tile)
         self.budget = Budget(self.pace, self.cost)
         self._quest_seen = -math.inf
+        self.ageing_s = config.ageing_s if config.scheduling_policy == "priority" else 0.0
         self.waiting: list[Request] = []
         self.slots = Slots()
         self.parked: list[Request] = []

@@ -71,7 +71,9 @@ class Delivery:
         """A line as it will be answered; raises `Refusal` (`busy`) if that would take too long."""
         priority = self._priority(self._plot.brief(self._npc, cue).urgent)
         prefix, barks = self._dialogue.prefix, self._dialogue.persona.barks
-        if self._overload.admit(priority, prefix, has_barks=bool(barks)) == "answer":
+        nobody = not cue.session.player
+        how = self._overload.admit(priority, prefix, has_barks=bool(barks), background=nobody)
+        if how == "answer":
             return cue
         return replace(cue, bark=barks[next(self._barks) % len(barks)])
 

@@ -75,22 +75,27 @@ class Overload:
         """Whether nothing is computed that no player waits for."""
         return self.level >= Level.QUIET
 
-    def admit(self, priority: int, prefix: Prefix, *, has_barks: bool) -> Literal["answer", "bark"]:
+    def admit(
+        self, priority: int, prefix: Prefix, *, has_barks: bool, background: bool = False
+    ) -> Literal["answer", "bark"]:
         """Whether an NPC of a class may be asked for an answer, or is to say a bark.
 
         Args:
             prefix: of the NPC.
+            background: whether no player waits for it.
 
         Raises:
             Refusal: `busy`: the first word would take too long.
         """
         settings = self._settings
         patience_s = settings.first_word_s if priority else settings.quest_first_word_s
+        if background:
+            patience_s = settings.background_first_word_s
         if not patience_s:
             return "answer"
         expected = self._engine.expect(priority, prefix)
         share = _share(expected, patience_s)
-        relieves = priority > 0 and share > settings.relief
+        relieves = priority > 0 and not background and share > settings.relief
         if relieves and self.level == Level.BARKS and has_barks:
             self._tally.count("barks")
             return "bark"

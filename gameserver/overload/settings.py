@@ -21,11 +21,14 @@ class OverloadSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     first_word_s: Seconds = 3.0
     #: The same of a quest-giver. They go first, so this long a wait is for other quest-givers.
     quest_first_word_s: Seconds = 9.0
+    #: And of a turn that no player waits for. Ageing bounds what it takes; see docs/scheduling.md.
+    background_first_word_s: Seconds = 15.0
     #: The next level is entered after `up_s` of at least this pressure, and left after `down_s` of
-    #: at most that one. Between them nothing changes, so that no level comes and goes by itself.
+    #: at most that one. Between them nothing changes, so that no level comes and goes by itself. A
+    #: level shows what it is good for once those who waited before it are through.
     enter: Share = 0.75
     leave: Share = 0.25
-    up_s: Rate = 1.0
+    up_s: Rate = 2.5
     down_s: Rate = 5.0
     #: On the last two levels lines are answered with a bark, or refused, from this pressure on:
     #: between the two above, where the level that it takes to stay there lasts.
