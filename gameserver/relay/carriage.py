@@ -7,6 +7,7 @@ waits. When the owner is gone, the session goes on at the next one with what the
 
 import asyncio
 import contextlib
+import math
 import random
 import time
 from collections.abc import Callable
@@ -34,9 +35,11 @@ from gameserver.tally import Tally
 #: Pauses before another try to find the owner: a lease that ends is noticed soon.
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 0.5
+#: How often a client that does not read is looked at: shorter than any lease.
+_LOOK_S = 0.25
 _GOING_AWAY = 1001
-#: Closes by an owner that mean the node and not the client. The library says 1006 where there was
-#: no close, and 1011 where pings got no answer.
+#: Closes by an owner that mean the node and not the client; 1006 is that there was none, and 1011 a
+#: fault of its own.
 _OF_THE_NODE = frozenset({_GOING_AWAY, 1006, 1011, Close.RESTART, Close.MOVED, Close.STALLED})
 #: Those that a client may be told.
 _OURS = frozenset(Close)
@@ -87,6 +90,7 @@ class Carriage:
         self._binary = client.socket.subprotocol == MSGPACK
         self._writable = asyncio.Event()
         self._carried = 0.0  # when the client was last connected to its session
+        self._blocked = -math.inf  # when it was last seen not to read
 
     async def run(self, node: str) -> Close | None:
         """Carry, first to the owner that is known.
@@ -167,9 +171,7 @@ class Carriage:
             proxy=None,
             open_timeout=lease_s,
             close_timeout=junction.settings.guards.close_timeout_s,
-            # Who does not answer for as long as a lease, has lost its scenes.
-            ping_interval=lease_s / 2,
-            ping_timeout=lease_s / 2,
+            ping_interval=None,  # see `_watch`
             max_size=None,
             max_queue=4,
         )
@@ -181,15 +183,30 @@ class Carriage:
             await link.send(frame, text=not self._binary)
         down = asyncio.create_task(self._down(link))
         up = asyncio.create_task(self._up(link))
+        watch = asyncio.create_task(self._watch(link))
         try:
             await asyncio.wait({down, up}, return_when=asyncio.FIRST_COMPLETED)
             if not down.done():
                 up.result()  # raises, unless it is the link that ended
             return await down
         finally:
-            for task in (down, up):
+            for task in (down, up, watch):
                 task.cancel()
-            await asyncio.gather(down, up, return_exceptions=True)
+            await asyncio.gather(down, up, watch, return_exceptions=True)
+
+    async def _watch(self, link: ClientConnection) -> None:
+        """Give the link up if the owner does not answer for as long as a lease: it has lost its
+        scenes. While a client reads slowly we do not read either, and see no answers."""
+        period_s = self._junction.settings.store.lease_s / 2
+        while True:
+            await asyncio.sleep(period_s)
+            try:
+                async with asyncio.timeout(period_s):
+                    await (await link.ping())
+            except TimeoutError:
+                if time.monotonic() - self._blocked > period_s * 2:
+                    link.transport.abort()
+                    return
 
     def _introduction(self) -> bytes:
         """The client's own `identify` if it waits for `welcome`, else one that it need not know."""
@@ -237,11 +254,12 @@ class Carriage:
     async def _deliver(self, frame: bytes) -> None:
         """Hand a message to the client once it can take it: until then nothing more is read."""
         while not self._socket.writable:
+            self._blocked = time.monotonic()
             self._writable.clear()
             if self._socket.close_code is not None:
                 raise _Gone
             with contextlib.suppress(TimeoutError):  # nobody says so when it is closed
-                await asyncio.wait_for(self._writable.wait(), 1.0)
+                await asyncio.wait_for(self._writable.wait(), _LOOK_S)
         self._socket.pass_on(frame)
 
     def _to_us(self, frame: bytes) -> bytes:
