@@ -42,7 +42,7 @@ def fires(entry: LoreEntry, text: str, state: WorldState = NOWHERE) -> bool:
 def reminded(lore: Sequence[LoreEntry], settings: ReplySettings | None = None) -> Dialogue:
     engine = RecordingEngine()
     talk = dialogue(engine, settings=settings)
-    talk.recast(MIRA, talk._prefix, (), Lorebook(triggers(lore)))
+    talk.recast(MIRA, talk.prefix, (), Lorebook(triggers(lore)))
     return talk
 
 
@@ -222,9 +222,9 @@ def test_each_running_scene_has_one_of_the_greetings() -> None:
     for number in range(40):
         talk = dialogue(engine)
         talk._stream = f"inn.{number}"
-        talk.recast(persona, talk._prefix, ())
+        talk.recast(persona, talk.prefix, ())
         first = talk.greeting
-        talk.recast(persona, talk._prefix, ())
+        talk.recast(persona, talk.prefix, ())
         assert talk.greeting == first
         heard.add(first)
     assert heard == {"Come in.", "Good day.", "Well met."}
@@ -294,7 +294,7 @@ async def test_an_open_scene_reminds_its_people_of_what_is_true_there(tmp_path: 
             await cast_.reload(tmp_path, lambda new: new.recast(talk))
         _, last = await ask(talk, TurnRequest(f"t{number}", line(f"mill {number}")))
         assert last.usage is not None
-        sizes.append(last.usage.prompt_tokens - talk._prefix.total)
+        sizes.append(last.usage.prompt_tokens - talk.prefix.total)
         talk._transcript = Transcript(100, 10)  # a talk that begins anew
     assert [size - sizes[0] for size in sizes[1:]] == [len(f"(Mira knows: {t})\n") for t in texts]
     await cast_.close()

@@ -134,7 +134,7 @@ async def test_slow_and_endless_handshakes_end_and_a_good_client_gets_in(
 ) -> None:
     async def drip(client: RawClient) -> None:
         for byte in b"GET /v1/ws HTTP/1.1\r\nHost: " + b"far.away.example" * 1000:
-            if client.reader.at_eof():
+            if client.reader.at_eof() or client.writer.is_closing():  # ended, or was reset
                 return
             client.writer.write(bytes([byte]))
             await asyncio.sleep(0.02)

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from gameserver.commands import StateWrite
-from gameserver.protocol import Refusal, now_ms
+from gameserver.protocol import Refusal
+from gameserver.state import scene_state
 from gameserver.state.clock import MOST, stamp_of
 from gameserver.state.registers import Item
 from scenes.entities import Entity, Surroundings
@@ -14,7 +15,13 @@ from tests.gameserver.state.alone import pack_of, state_of, truth
 
 DOOR = Entity("door", {"open": False, "pos": [1, 1]}, {"open": "player", "pos": "server"})
 AROUND = Surroundings(bounds=Bounds((0, 0), (9, 9)), entities={"door": DOOR})
-NOW = stamp_of(now_ms())
+NOW_MS = 1_800_000_000_000
+NOW = stamp_of(NOW_MS)
+
+
+@pytest.fixture(autouse=True)
+def the_clock_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene_state, "now_ms", lambda: NOW_MS)
 
 
 def test_the_same_items_give_the_same_state_in_any_order_and_number() -> None:
