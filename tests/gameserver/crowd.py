@@ -9,6 +9,9 @@ from typing import Any
 from tests.gameserver.stage import SCENE
 from tests.gameserver.wanderer import Lost, Message, Wanderer
 
+#: Seconds without a message after which a command's connection is given up.
+_ZOMBIE_S = 15.0
+
 
 class Talker(Wanderer):
     """A wanderer who keeps talking to one NPC, and comes back whenever its connection is lost.
@@ -17,6 +20,7 @@ class Talker(Wanderer):
         accepted: message ids of its lines that were accepted.
         servers: where it may connect, anything with a port.
         deaf_to: servers that would not answer it.
+        zombies: connections it gave up because nothing came.
     """
 
     def __init__(self, servers: Sequence[Any], name: str, seed: int) -> None:
@@ -26,6 +30,8 @@ class Talker(Wanderer):
         self.forgiving = True
         self.deaf_to: list[Any] = []
         self.dice = random.Random(f"{seed}-{name}")
+        self.zombies = 0
+        self._silent_s = 0.0
 
     async def live(self, stop: asyncio.Event) -> None:
         """Talk until told to stop, and then hear what is still to come."""
@@ -41,11 +47,19 @@ class Talker(Wanderer):
             talking.cancel()
 
     async def _listen(self) -> None:
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(0.2):
                 # A frame is read in two steps: only what is waited for may be given up.
                 await self._arrives()
-            await self.receive()
+        except TimeoutError:
+            self._silent_s += 0.2
+            if self._silent_s > _ZOMBIE_S and self._open:  # as a client without an answer does
+                self.zombies += 1
+                self.drop()
+        else:
+            self._silent_s = 0.0
+            with contextlib.suppress(TimeoutError):
+                await self.receive()
 
     async def _arrives(self) -> None:
         raw = self._raw

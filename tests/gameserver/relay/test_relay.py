@@ -194,21 +194,24 @@ async def test_talk_goes_on_while_nodes_die_and_come_back(cluster: Cluster) -> N
     talkers = [Talker(nodes, name, 1) for name in ("ann", "bob", "cid", "dan")]
     stop = asyncio.Event()
     lives = asyncio.gather(*(talker.live(stop) for talker in talkers))
-    for _ in range(2):
+
+    async def hear_more(turns: int) -> None:
         before = {talker.name: len(talker.ended) for talker in talkers}
-        async with asyncio.timeout(40):
-            while not all(len(t.ended) > before[t.name] + 1 for t in talkers):  # noqa: ASYNC110
+        async with asyncio.timeout(60):
+            while not all(len(t.ended) >= before[t.name] + turns for t in talkers):
+                if lives.done():
+                    lives.result()
                 await asyncio.sleep(0.02)
+
+    for _ in range(2):
+        await hear_more(2)
         struck = cluster.nodes[cluster.owner()]
         struck.kill()
         for talker in talkers:
             if talker.server is struck:
                 talker.drop()
         await struck.start()
-    before = {talker.name: len(talker.ended) for talker in talkers}
-    async with asyncio.timeout(40):
-        while not all(len(t.ended) > before[t.name] for t in talkers):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    await hear_more(1)
     stop.set()
     async with asyncio.timeout(60):
         await lives
