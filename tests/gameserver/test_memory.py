@@ -178,9 +178,11 @@ async def test_who_is_forgotten_in_the_middle_of_an_answer_stays_forgotten(
         await ann.get("npc.delta")
         if mode == "interrupted":
             await ann.ask("npc.interrupt", {"turn": start["d"]["turn"], "heard_i": 0})
+        # On a slow machine what was interrupted may have ended: then it is forgotten as a whole.
+        ended = "turns_ended_interrupted" in server.gauges()
         server.forget("ann")
         await memories.forget("ann")
         end = (await ann.get("npc.turn.end"))["d"]
-        assert end["kept"] == 0
+        assert ended or end["kept"] == 0
         await memories.written()
         assert [line.text for line in memories._book.lines("player='ann'", ()) if line.text] == []
