@@ -165,13 +165,16 @@ class Presence(msgspec.Struct, frozen=True):
 
 
 class PlayerSaid(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`player.said`; `scene` stands in whispers only, whose stream is `me`."""
+    """`player.said`; `scene` stands where the stream is `me`: in whispers, and with `near` in lines
+    that only those in earshot hear.
+    """
 
     msg: str
     player: str
     text: str
     npc: str | None = None
     scene: str | None = None
+    near: bool = False
 
 
 class TurnStart(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -299,7 +299,8 @@ class SceneActor:
         msg = new_id("m")
         streams, audience = self._circle(listeners)
         scene = None if listeners is None else self.stream.id
-        said = PlayerSaid(msg, session.player, text, npc, scene)
+        near = scene is not None and not say.to
+        said = PlayerSaid(msg, session.player, text, npc, scene, near)
 
         def announce() -> None:
             for stream in streams:

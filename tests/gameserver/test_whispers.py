@@ -31,6 +31,7 @@ async def test_line_and_answer_go_to_speaker_and_named_players_on_me(server: Gam
     for player in (ann, bob):
         said = await player.get("player.said")
         assert (said["st"], said["d"]["text"], said["d"]["scene"]) == ("me", SECRET, SCENE)
+        assert "near" not in said["d"]
         start = await player.get("npc.turn.start")
         assert (start["st"], start["d"]["to"]) == ("me", ["ann", "bob"])
         assert start["d"]["cause"] == [accepted["d"]["msg"]]

@@ -248,10 +248,10 @@ export class Playground {
     if (what === "join" && !known && id !== this.#player) this.journal.note(`${name} came in`);
   }
 
-  #heard({ msg, player, npc, text }, stream) {
+  #heard({ msg, player, npc, text, near }, stream) {
     const own = player === this.#player;
     const whispered = own && this.#whispering === text;
-    const reach = whispered ? "whisper" : this.#reachOf(stream, player);
+    const reach = stream !== "me" ? "all" : near ? "near" : "whisper";
     this.#reach.set(msg, reach);
     if (this.#reach.size > LINES_KEPT) this.#reach.delete(this.#reach.keys().next().value);
     this.stage.players.stir(player);

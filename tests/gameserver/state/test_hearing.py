@@ -58,7 +58,7 @@ async def test_a_line_and_its_answer_reach_those_within_earshot_on_me(room: Game
     assert end["text"] == REPLY
     for near in (bob, nowhere):
         said = await near.get("player.said", text=SECRET)
-        assert (said["st"], said["d"]["scene"]) == ("me", SCENE)
+        assert (said["st"], said["d"]["scene"], said["d"]["near"]) == ("me", SCENE, True)
         start = await near.get("npc.turn.start")
         assert start["d"]["to"] == ["ann", "bob", "dee"]
         await near.get("npc.turn.end", turn=end["turn"])
