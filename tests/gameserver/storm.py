@@ -69,7 +69,7 @@ class Refugee(Wanderer):
         begins = not self.welcome
         self.log.clear()
         try:
-            async with asyncio.timeout(60):  # a slow machine lets them in late, and once
+            async with asyncio.timeout(20):  # a slow machine lets them in late, and once
                 await self.connect()
                 if not begins and not self.welcome["resumed"]:
                     storm.anew += 1

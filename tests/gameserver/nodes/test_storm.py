@@ -15,8 +15,8 @@ from tests.gameserver.cluster import running_cluster
 from tests.gameserver.stores.redis_server import RedisServer
 from tests.gameserver.storm import Refugee, storm
 
-CLIENTS = 300
-ROOMS = 30
+CLIENTS = 150
+ROOMS = 20
 RATE, BURST, HANDSHAKES = 40.0, 5, 16
 
 
