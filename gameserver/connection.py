@@ -10,6 +10,7 @@ import structlog
 from websockets.exceptions import ConnectionClosed
 
 from gameserver.access import Access
+from gameserver.addresses import Proxies
 from gameserver.admission import Offences, TokenBucket, rate_limited
 from gameserver.commands import AuthRefresh, Identify, read
 from gameserver.credentials import Credentials
@@ -21,6 +22,7 @@ from gameserver.outbox import Outbox
 from gameserver.overload.overload import Overload
 from gameserver.protocol import MAJOR, MINOR, MSGPACK, Close, Code, Encoded, Refusal, encode, now_ms
 from gameserver.relay.carriage import Client
+from gameserver.rounds import Rounds
 from gameserver.safety import Safety
 from gameserver.session import Session
 from gameserver.sessions import Sessions
@@ -46,6 +48,7 @@ class House:
 
     Attributes:
         limits, features: as announced to clients.
+        rounds: when each connection is looked at.
         neighbours: None where there can be no other nodes.
     """
 
@@ -58,8 +61,10 @@ class House:
     tally: Tally
     safety: Safety
     access: Access
+    proxies: Proxies
     overload: Overload
     turnstile: Turnstile
+    rounds: "Rounds[Connection]"
     neighbours: Neighbours | None
 
 
@@ -74,7 +79,7 @@ class Connection:
         self._session: Session | None = None
         self._closing: asyncio.Task[None] | None = None
         self._identified_twice = False
-        self._shown = Credentials(socket, house.access, house.neighbours)
+        self._shown = Credentials(socket, house.access, house.proxies, house.neighbours)
         socket.forget_handshake()
         self._wish: Identify | None = None
         self._token = ""  # for the relay alone: it goes on with the session without its client
@@ -111,17 +116,19 @@ class Connection:
             if self._closing is not None:
                 await self._closing
 
-    def check(self, now: float) -> None:
-        """See whether the client is still there. Call about once a second."""
+    def check(self, now: float) -> float | None:
+        """See whether the client is still there. Returns when to look again, in monotonic seconds;
+        None: never, it is being closed."""
         if self._closing is not None:
-            return
-        if not self._socket.check_alive(now):
+            return None
+        again = self._socket.check_alive(now)
+        if again is None:
             self.fail(
                 Refusal(Code.HEARTBEAT_LOST, "nothing heard of you", close=Close.HEARTBEAT_LOST)
             )
         elif self._session is not None:
-            self._session.check_lag(now)
-            self._check_pass()
+            again = min(again, self._session.check_lag(now), now + self._check_pass())
+        return again
 
     def fail(self, refusal: Refusal, re: int | None = None) -> None:
         """End the connection for a reason that the client is told first."""
@@ -326,6 +333,7 @@ class Connection:
             )
         self._session = session
         session.grant = self._shown.grant
+        self._house.rounds.look(self, time.monotonic())  # there is more to look after
         caps = self._outbox.caps = frozenset(wish.caps or ()).intersection(self._house.features)
         passage = self._shown.passage
         if passage is None or not passage.keep_token:
@@ -353,10 +361,12 @@ class Connection:
         assert isinstance(wish, AuthRefresh) and self._session is not None
         self._shown.refresh(wish.auth, self._session.player)
         self._session.grant = self._shown.grant
+        self._house.rounds.look(self, time.monotonic())  # it may expire before the old one
         self._outbox.tell(encode("ack", Ack(), re=message.id))
 
-    def _check_pass(self) -> None:
-        """Ask for a new token when the old one has expired; end the connection if none comes."""
+    def _check_pass(self) -> float:
+        """Ask for a new token when the old one has expired; end the connection if none comes.
+        Returns in how many seconds that may be."""
         grace_s = self._settings.auth.refresh_s
         try:
             if self._shown.must_ask(grace_s):
@@ -364,6 +374,7 @@ class Connection:
                 self._outbox.tell(encode("notice", Notice("auth_expired", data)))
         except Refusal as expired:
             self.fail(expired)
+        return self._shown.lasts_s(grace_s)
 
     def _parted(self, moved: SceneMoved | None) -> None:
         """The session goes on at another connection, or at another node."""

@@ -1,9 +1,13 @@
 """What one client has shown of who it is, and what it may do for that."""
 
+import math
 import time
 from typing import TYPE_CHECKING
 
+from websockets.datastructures import Headers
+
 from gameserver.access import Access, Pass
+from gameserver.addresses import Proxies
 from gameserver.commands import Auth, Identify
 from gameserver.guards import GuardedConnection
 from gameserver.nodes.tickets import no_such_ticket, ticket_of
@@ -24,15 +28,22 @@ class Credentials:
     """
 
     def __init__(
-        self, socket: GuardedConnection, access: Access, neighbours: "Neighbours | None"
+        self,
+        socket: GuardedConnection,
+        access: Access,
+        proxies: Proxies,
+        neighbours: "Neighbours | None",
     ) -> None:
         """Without other nodes there are no tickets, and nobody speaks for others."""
         self.grant = Pass("")
         self.passage: Passage | None = None
-        self.address = str(socket.remote_address[0]) if socket.remote_address else ""
         request = socket.request
+        headers = request.headers if request is not None else Headers()
+        peer = str(socket.remote_address[0]) if socket.remote_address else ""
+        self.address = proxies.client(peer, headers.get_all("X-Forwarded-For"))
         self._target = request.path if request is not None else ""
-        self._header = request.headers.get("Authorization") if request is not None else None
+        shown = headers.get_all("Authorization")
+        self._header = shown[0] if len(shown) == 1 else None  # of several none is meant
         self._access = access
         self._neighbours = neighbours
         self._prepaid: Pass | None = None
@@ -99,3 +110,9 @@ class Credentials:
         asks = late > 0 and not self._asked_again
         self._asked_again |= asks
         return asks
+
+    def lasts_s(self, grace_s: float) -> float:
+        """Seconds until `must_ask` has something to say."""
+        if self.grant.expires is None:
+            return math.inf
+        return self.grant.expires - time.time() + (grace_s if self._asked_again else 0.0)

@@ -35,6 +35,7 @@ from gameserver.protocol import FEATURES, Refusal
 from gameserver.relay.carriage import Junction
 from gameserver.relay.passage import Passages
 from gameserver.relay.relay import Relay
+from gameserver.rounds import Rounds
 from gameserver.safety import Safety
 from gameserver.sessions import Sessions
 from gameserver.settings import Settings
@@ -49,6 +50,7 @@ from npc.cast import Cast, OpenScene
 
 _INSPECTED_TURNS = 300
 _SWEEP_S = 1.0
+_ROUND_S = 0.1  # short, so that the pings of thousands are no jolt
 _TURN_POLL_S = 0.02
 _ENDING_S = 2.0  # an engine that takes longer to confirm the end of a turn is not waited for
 
@@ -117,6 +119,9 @@ class GameServer:
         self._journal.on_commit = self._world.keep
         self._journal.on_lost = self._sessions.lose_to_others
         self._turnstile = Turnstile(settings.guards, self._tally)
+        guards = settings.guards
+        self._round_s = min(_ROUND_S, guards.ping_interval_s / 4, guards.ping_timeout_s / 4)
+        self._rounds = Rounds[Connection](time.monotonic(), self._round_s)
         self._neighbours: Neighbours | None = None
         if store is not None and store.shared:
             shared = cast_type(SharedStore, store)
@@ -152,13 +157,15 @@ class GameServer:
             self._tally,
             self.safety,
             self._equipment.access,
+            self._equipment.proxies,
             self._overload,
             self._turnstile,
+            self._rounds,
             self._neighbours,
         )
         self._connections: set[Connection] = set()
         self._server: Server | None = None
-        self._sweeper: asyncio.Task[None] | None = None
+        self._caring: list[asyncio.Task[None]] = []
         self._own_book: Book | None = None
         self._spent = b""
 
@@ -204,7 +211,8 @@ class GameServer:
             backlog=guards.backlog,
         )
         self.port = self._server.sockets[0].getsockname()[1]
-        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        loop = asyncio.get_running_loop()
+        self._caring = [loop.create_task(self._sweep()), loop.create_task(self._make_rounds())]
         if self._bridge is not None:
             self._bridge.start()
             with contextlib.suppress(StoreDown, Refusal):  # then they are opened by who comes
@@ -281,8 +289,8 @@ class GameServer:
             return
         await self.drain()
         await self._server.wait_closed()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for task in self._caring:
+            task.cancel()
 
     def gauges(self) -> dict[str, float]:
         """All counters by name, and what is connected and running just now."""
@@ -310,21 +318,30 @@ class GameServer:
         self._handshakes.leave(socket)
         connection = Connection(socket, self._house)
         self._connections.add(connection)
+        self._rounds.look(connection, time.monotonic())
         self._tally.count("connections_opened")
         try:
             await connection.run()
         finally:
             self._connections.discard(connection)
+            self._rounds.forget(connection)
+
+    async def _make_rounds(self) -> None:
+        """Look after each connection when it is time to."""
+        while True:
+            await asyncio.sleep(self._round_s)
+            now = time.monotonic()
+            for connection in self._rounds.due(now):
+                again = connection.check(now)
+                if again is not None:
+                    self._rounds.look(connection, again)
 
     async def _sweep(self) -> None:
-        """Look after everybody about once a second."""
+        """Look after the house about once a second."""
         guards = self._settings.guards
         period = min(_SWEEP_S, guards.ping_interval_s / 4, guards.ping_timeout_s / 4)
         while True:
             await asyncio.sleep(period)
-            now = time.monotonic()
-            for connection in list(self._connections):
-                connection.check(now)
             self._world.forget_idle()
             self._sessions.keep()
             self._keep_budgets()

@@ -171,24 +171,29 @@ class GuardedConnection(ServerConnection):
 
     # Liveness
 
-    def check_alive(self, now: float) -> bool:
-        """Ping if it is time to. False if the client has been silent for too long.
+    def check_alive(self, now: float) -> float | None:
+        """Ping if it is time to. Returns when to look again; None if the client has been silent for
+        too long.
 
         Args:
-            now: monotonic seconds. Called about once a second.
+            now: monotonic seconds, as is what it returns.
         """
         guards = self._guards
         if self._pinged is not None and now - self._pinged > guards.ping_timeout_s:
-            return False
+            return None
         if now - self._heard > guards.silence_s:
-            return False
+            return None
         # Behind a full buffer a ping would say nothing; there the stall timer runs.
         if now >= self._next_ping and self.writable and not self.transport.is_closing():
             self._next_ping = now + guards.ping_interval_s
             self._pinged = self._pinged or now
             self.protocol.send_ping(b"")
             self.send_data()
-        return True
+        lost = self._heard + guards.silence_s
+        if self._pinged is not None:
+            lost = min(lost, self._pinged + guards.ping_timeout_s)
+        # One whose buffer was full is pinged late, when it has read.
+        return min(lost, max(self._next_ping, now + guards.ping_interval_s / 16))
 
     # What the transport calls
 

@@ -25,6 +25,8 @@ from gameserver.tally import Tally
 from gameserver.turn import Turn
 from gameserver.world import World, stream_of
 
+#: Between two looks at a client that acknowledges nothing, having nothing to acknowledge.
+_LOOK_S = 1.0
 _LAG = "lag"
 _PAUSE = "pause"
 
@@ -170,11 +172,21 @@ class Session:
         self._scenes.clear()
         self.outbox.close()
 
-    def check_lag(self, now: float) -> None:
-        """Park a client that used to acknowledge and has stopped to. Call about once a second."""
-        late = now - self._acknowledged_at > self._flow.park_s
-        if late and self._acknowledged and self.outbox.unread(self._acknowledged):
-            self.outbox.park(_LAG)
+    def check_lag(self, now: float) -> float:
+        """Park a client that used to acknowledge and has stopped to. Returns when to look again.
+
+        Args:
+            now: monotonic seconds, as is what it returns.
+        """
+        patience = self._flow.park_s
+        if not self._acknowledged:
+            return now + patience
+        if now - self._acknowledged_at <= patience:
+            return self._acknowledged_at + patience
+        if not self.outbox.unread(self._acknowledged):
+            return now + min(patience, _LOOK_S)  # something to read may come at any time
+        self.outbox.park(_LAG)
+        return now + patience
 
     def lose(self) -> None:
         """The connection is gone; the seats in all scenes are kept."""
