@@ -1,10 +1,10 @@
 """Who gets in and how fast: token buckets, repeated offences, sessions per player and address."""
 
-import ipaddress
 import math
 import time
 from collections import Counter, deque
 
+from gameserver.addresses import Networks, contains, neighbourhood
 from gameserver.protocol import Close, Code, Refusal
 from gameserver.settings import Settings
 
@@ -65,7 +65,7 @@ class Admission:
 
     def __init__(self, settings: Settings) -> None:
         self._limits = settings.limits
-        self._shared = [ipaddress.ip_network(net) for net in settings.guards.shared_networks]
+        self._shared = Networks(settings.guards.shared_networks)
         self._players: Counter[str] = Counter()
         self._addresses: Counter[str] = Counter()
         self._says: dict[str, TokenBucket] = {}
@@ -87,7 +87,7 @@ class Admission:
             self._check_limits(player, address)
         self.sessions += 1
         self._players[player] += 1
-        self._addresses[address] += 1
+        self._addresses[neighbourhood(address)] += 1
         if player not in self._says:
             rate, burst = self._limits.says_per_s, self._limits.says_burst
             self._says[player] = TokenBucket(rate, burst)
@@ -100,7 +100,7 @@ class Admission:
     def leave(self, player: str, address: str) -> None:
         """A session that `enter` counted is over."""
         self.sessions -= 1
-        for counter, key in ((self._players, player), (self._addresses, address)):
+        for counter, key in ((self._players, player), (self._addresses, neighbourhood(address))):
             counter[key] -= 1
             if not counter[key]:
                 del counter[key]
@@ -112,8 +112,9 @@ class Admission:
         if self.sessions >= limits.sessions:
             raise Refusal(Code.BUSY, "this server is full", retry_ms=5000, close=Close.OVERLOADED)
         self._check(self._players[player], limits.sessions_per_player, "sessions of one player")
-        if not self._is_shared(address):
-            self._check(self._addresses[address], limits.sessions_per_ip, "sessions of one address")
+        if not contains(self._shared, address):
+            here = self._addresses[neighbourhood(address)]
+            self._check(here, limits.sessions_per_ip, "sessions of one address")
 
     def _check(self, count: int, limit: int, what: str) -> None:
         if count >= limit:
@@ -125,10 +126,3 @@ class Admission:
                 actual=count + 1,
                 close=Close.RATE_LIMITED,
             )
-
-    def _is_shared(self, address: str) -> bool:
-        try:
-            ip = ipaddress.ip_address(address)
-        except ValueError:  # a Unix socket or the like
-            return True
-        return any(ip in network for network in self._shared if network.version == ip.version)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gameserver.access import Access, encryption
+from gameserver.addresses import Proxies
 from gameserver.mqtt.choose import choose_broker
 from gameserver.settings import Settings
 
@@ -19,11 +20,13 @@ class Equipment:
 
     Attributes:
         access: who may play.
+        proxies: who is believed about addresses.
         tls: how the game port is encrypted; None if it is not.
         broker: of world events; None if there is none.
     """
 
     access: Access
+    proxies: Proxies
     tls: ssl.SSLContext | None
     broker: "Broker | None"
 
@@ -36,6 +39,7 @@ class Equipment:
         """
         return cls(
             Access(settings.auth),
+            Proxies(settings.guards.trusted_proxies),
             None if settings.tls is None else encryption(settings.tls),
             None if settings.mqtt is None else choose_broker(settings),
         )

@@ -9,6 +9,7 @@ import yaml
 
 from engine.config import EngineConfig
 from engine.remote.config import RemoteConfig
+from gameserver.addresses import Networks
 from gameserver.nodes.settings import NodesSettings
 from gameserver.overload.settings import OverloadSettings
 from gameserver.state.settings import StateSettings
@@ -150,6 +151,12 @@ class Guards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     backlog: Count = 1024
     #: Networks whose addresses stand for many players (this machine, reverse proxies).
     shared_networks: tuple[str, ...] = ("127.0.0.0/8", "::1/128")
+    #: Networks of proxies that say in `X-Forwarded-For` where a client is; nobody else is believed.
+    trusted_proxies: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what is no network."""
+        Networks(self.shared_networks + self.trusted_proxies)
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -64,6 +64,7 @@ class Listener:
                 lifespan="off",
                 ws="none",
                 server_header=False,
+                proxy_headers=False,  # it would believe whoever is on this machine
                 timeout_graceful_shutdown=1,
             )
         )

@@ -7,6 +7,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 
+import httpx
 import pytest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -38,6 +39,23 @@ def test_sockets_are_ordinary_listening_ones() -> None:
         socket.create_connection(sock.getsockname(), timeout=5),
     ):
         pass
+
+
+async def _who(scope: Scope, receive: Receive, send: Send) -> None:
+    await Response(str(scope["client"][0]))(scope, receive, send)
+
+
+async def test_nobody_says_who_they_are_in_a_header() -> None:
+    """The library believes those on this machine, where web pages and proxies are, too."""
+    listener = Listener(_who, bind("127.0.0.1", 0, "--port"))
+    await listener.start()
+    try:
+        async with httpx.AsyncClient() as http:
+            spoofed = {"X-Forwarded-For": "203.0.113.9"}
+            reply = await http.get(f"http://127.0.0.1:{listener.port}/", headers=spoofed)
+        assert reply.text == "127.0.0.1"
+    finally:
+        await listener.stop()
 
 
 async def _hello(scope: Scope, receive: Receive, send: Send) -> None:
