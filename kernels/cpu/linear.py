@@ -12,15 +12,18 @@ _ROWS_HINT = 16
 class PackedLinear:
     """y = x Wᵀ + b, alone or with what comes next folded in.
 
-    A row's result is the same to the bit whatever other rows are computed with it: oneDNN's kernels
-    sum each element in one order, except for a single row, which therefore is never computed alone.
-    What is folded in is computed in float32, before the one rounding to the weight's dtype.
+    In float32 a row's result is the same to the bit whatever other rows are computed with it:
+    oneDNN's kernels sum each element in one order, except for a single row, which is never
+    computed alone therefore. In bfloat16 that holds but for processors with AMX, where oneDNN cuts
+    the sums by the number of rows; the error is that of rounding to bfloat16 all the same. What is
+    folded in is computed in float32, before the one rounding to the weight's dtype. Where oneDNN
+    has no kernels for the dtype (bfloat16 without AVX-512), torch's plain ones compute.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         """Take over `weight` [out, in] and `bias` [out], both float32 or both bfloat16."""
         self._bias = bias
-        self._packed = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        self._packed = _has_kernels(weight.dtype)
         self._weight = (
             torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_HINT) if self._packed else weight
         )
@@ -84,6 +87,14 @@ class PackedGate:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Map `x` [rows, in] to [rows, ffn]; activation and product are part of the sums."""
         return self._up.times(x, self._activate(x))
+
+
+def _has_kernels(dtype: torch.dtype) -> bool:
+    """Whether oneDNN is there and computes in `dtype` on this processor."""
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return dtype is torch.float32 or supported
 
 
 def _paired(x: torch.Tensor) -> torch.Tensor:
