@@ -10,6 +10,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable, Sequence
+from struct import Struct
 from typing import Any
 
 from websockets.asyncio.server import Server, ServerConnection
@@ -22,6 +23,9 @@ from gameserver.protocol import MSGPACK, Close, Code, Encoded, Refusal
 from gameserver.settings import Settings
 from gameserver.tally import Tally
 
+#: The first byte of a whole message, and heads of frames by length.
+_TEXT, _BINARY = 0x80 | Opcode.TEXT, 0x80 | Opcode.BINARY
+_SHORT, _MEDIUM, _LONG = Struct("!BB"), Struct("!BBH"), Struct("!BBQ")
 _CONTROL = frozenset({Opcode.PING, Opcode.PONG, Opcode.CLOSE})
 _TURNED_AWAY = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
@@ -137,24 +141,33 @@ class GuardedConnection(ServerConnection):
 
     def write(self, messages: Sequence[Encoded]) -> None:
         """Send messages, each in one frame, in one system call. Never waits."""
-        if self.protocol.state is not OPEN or self.transport.is_closing():
-            return
-        for message in messages:
-            self._send_message(message)
-        self._write_out(len(messages))
+        binary = self.subprotocol == MSGPACK
+        self._write_out([message.msgpack if binary else message.json for message in messages])
 
     def pass_on(self, frame: bytes) -> None:
         """Send a message that is encoded as this client wants it. Never waits."""
+        self._write_out([frame])
+
+    def _write_out(self, payloads: Sequence[bytes]) -> None:
+        """Not through the library, which takes a third of the time of all that a delta passes
+        through to check and to log what here is always the same: whole messages, nothing masked,
+        no extensions."""
         if self.protocol.state is not OPEN or self.transport.is_closing():
             return
-        send = self.protocol.send_binary if self.subprotocol == MSGPACK else self.protocol.send_text
-        send(frame)
-        self._write_out(1)
-
-    def _write_out(self, count: int) -> None:
-        data = b"".join(self.protocol.data_to_send())
+        first = _BINARY if self.subprotocol == MSGPACK else _TEXT
+        pieces = []
+        for payload in payloads:
+            length = len(payload)
+            if length < 126:
+                pieces.append(_SHORT.pack(first, length))
+            elif length < 65536:
+                pieces.append(_MEDIUM.pack(first, 126, length))
+            else:
+                pieces.append(_LONG.pack(first, 127, length))
+            pieces.append(payload)
+        data = b"".join(pieces)
         self.transport.write(data)
-        self._tally.count("frames_out", count)
+        self._tally.count("frames_out", len(payloads))
         self._tally.count("bytes_out", len(data))
 
     def _send_message(self, message: Encoded) -> None:

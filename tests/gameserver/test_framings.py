@@ -1,11 +1,20 @@
 """Two framings, one protocol: what holds in JSON holds in msgpack."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.typing import Subprotocol
 
 from gameserver.game import GameServer
+from gameserver.guards import GuardedConnection, Handshakes
+from gameserver.messages import Ack
+from gameserver.protocol import MSGPACK, SUBPROTOCOL, encode
+from gameserver.settings import Settings
+from gameserver.tally import Tally
 from tests.gameserver.player import Player
 from tests.gameserver.raw import BINARY, TEXT, RawClient, frame, upgrade_request
 from tests.gameserver.stage import SCENE
@@ -105,3 +114,42 @@ async def packing(server: GameServer) -> RawClient:
     for _ in ("hello", "welcome"):
         assert (await client.frame())[0] == BINARY
     return client
+
+
+@pytest.mark.parametrize("subprotocol", [SUBPROTOCOL, MSGPACK])
+async def test_messages_of_any_length_arrive_whole_and_in_order(subprotocol: str) -> None:
+    lengths = (0, 1, 125, 126, 127, 65_535, 65_536, 200_000)
+    tally = Tally()
+
+    async def speak(socket: ServerConnection) -> None:
+        assert isinstance(socket, GuardedConnection)
+        for length in lengths:
+            socket.pass_on(b"x" * length)
+            await socket.ping()  # which the library writes
+        socket.write([encode("ack", Ack(), re=number) for number in range(3)])
+        await socket.wait_closed()
+
+    guarded = partial(
+        GuardedConnection, settings=Settings(), handshakes=Handshakes(1, 1.0), tally=tally
+    )
+    async with (
+        serve(
+            speak,
+            "127.0.0.1",
+            0,
+            create_connection=guarded,  # type: ignore[arg-type]
+            subprotocols=[Subprotocol(subprotocol)],
+            compression=None,
+        ) as server,
+        connect(
+            f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}",
+            subprotocols=[Subprotocol(subprotocol)],
+        ) as client,
+    ):
+        whole = [await client.recv() for _ in lengths]
+        assert [len(message) for message in whole] == list(lengths)
+        assert {type(message) for message in whole} == {bytes if subprotocol == MSGPACK else str}
+        acks = [await client.recv() for _ in range(3)]
+        decode = msgspec.msgpack.decode if subprotocol == MSGPACK else msgspec.json.decode
+        assert [decode(ack)["re"] for ack in acks] == [0, 1, 2]  # type: ignore[arg-type]
+    assert tally.gauges()["frames_out"] == len(lengths) + 3
