@@ -15,6 +15,7 @@ from gameserver.admission import Offences, TokenBucket, rate_limited
 from gameserver.commands import AuthRefresh, Identify, read
 from gameserver.credentials import Credentials
 from gameserver.guards import GuardedConnection
+from gameserver.households import UNLIMITED, Households
 from gameserver.inbound import Message, parse
 from gameserver.messages import Ack, Hello, Notice, Reconnect, SceneMoved, Version, Welcome
 from gameserver.nodes.neighbours import Neighbours
@@ -62,6 +63,7 @@ class House:
     safety: Safety
     access: Access
     proxies: Proxies
+    households: Households
     overload: Overload
     turnstile: Turnstile
     rounds: "Rounds[Connection]"
@@ -84,6 +86,7 @@ class Connection:
         self._wish: Identify | None = None
         self._token = ""  # for the relay alone: it goes on with the session without its client
         limits, guards = self._settings.limits, self._settings.guards
+        self._household = UNLIMITED  # until it is known whether another node speaks for somebody
         self._messages = TokenBucket(limits.messages_per_s, limits.messages_burst)
         self._bytes = TokenBucket(limits.bytes_per_s, limits.bytes_burst)
         self._bad = Offences(guards.bad_messages, guards.bad_window_s)
@@ -101,6 +104,7 @@ class Connection:
             self._flood()
         try:
             await self._shown.come_through()
+            self._household = self._house.households.of(self._shown.address)
             while self._closing is None:
                 frame = await self._socket.recv()
                 if self._closing is None:  # what comes after a fatal error is not looked at
@@ -160,6 +164,7 @@ class Connection:
         self._house.tally.count("frames_in")
         size = len(frame.encode() if isinstance(frame, str) else frame)
         wait_s = max(self._messages.take(), self._bytes.take(size))
+        wait_s = wait_s or self._household.message(size)  # a flood of one is not the others' fault
         if wait_s and self._refused.add():
             self.fail(rate_limited(wait_s, "messages", close=Close.RATE_LIMITED))
             return
@@ -202,6 +207,8 @@ class Connection:
             wish = read(message)
             assert isinstance(wish, Identify)
             self._wish = wish
+            if later_s := self._household.identify():
+                raise rate_limited(later_s, "clients of one address", close=Close.RATE_LIMITED)
             await house.turnstile.enter(comes_back=wish.resume is not None)
             if self._socket.close_code is not None:  # its token is still good, and is its own
                 raise self._socket.protocol.close_exc
@@ -332,7 +339,7 @@ class Connection:
                 make_room=resume is None,
             )
         self._session = session
-        session.grant = self._shown.grant
+        session.grant, session.household = self._shown.grant, self._household
         self._house.rounds.look(self, time.monotonic())  # there is more to look after
         caps = self._outbox.caps = frozenset(wish.caps or ()).intersection(self._house.features)
         passage = self._shown.passage

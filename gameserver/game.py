@@ -22,6 +22,7 @@ from gameserver.connection import Connection, House
 from gameserver.equipment import Equipment
 from gameserver.guards import GuardedConnection, Handshakes
 from gameserver.handshake import SUBPROTOCOLS, Doorman, choose_framing
+from gameserver.households import Households
 from gameserver.inspection import InspectedPrompt, Inspector, inspected
 from gameserver.ledger import OUTBOX
 from gameserver.messages import Notice
@@ -158,6 +159,7 @@ class GameServer:
             self.safety,
             self._equipment.access,
             self._equipment.proxies,
+            Households(settings.limits, settings.guards),
             self._overload,
             self._turnstile,
             self._rounds,

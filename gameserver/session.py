@@ -12,6 +12,7 @@ from gameserver import commands as c
 from gameserver.access import Pass
 from gameserver.admission import TokenBucket, rate_limited
 from gameserver.diary import Diary, Pace
+from gameserver.households import UNLIMITED
 from gameserver.inbound import Message
 from gameserver.messages import Ack, Gap, HeartbeatAck, Notice
 from gameserver.outbox import Outbox
@@ -42,6 +43,7 @@ class Session:
         outbox: what it has still to be told.
         receipts: what its commands were answered.
         grant: what its credential allows.
+        household: with whom it shares an address.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Session:
         self.name = name
         self.outbox = outbox
         self.grant = Pass("")
+        self.household = UNLIMITED
         self.private = Stream(PRIVATE, diary.book.epoch, settings.flow, diary.book)
         self.private.restore({})
         self._world = world
@@ -229,7 +232,7 @@ class Session:
                 return self._leave(message, command)
             case c.Say():
                 actor = self._scene(message)
-                wait = self._says.take()
+                wait = self._says.take() or self.household.say()
                 if wait:
                     raise rate_limited(wait, "lines")
                 return _reply(message, "say.accepted", actor.say(self, command, received), actor)

@@ -90,6 +90,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sessions_per_player: Count = 4
     sessions_per_ip: Count = 64
     sessions: Count = 10_000
+    #: All clients of one address together: messages, bytes, lines and `identify` per second, and
+    #: how many at once. About half of what `sessions_per_ip` may do that are busy.
+    messages_per_s_per_ip: Rate = 640.0
+    messages_burst_per_ip: Count = 1280
+    bytes_per_s_per_ip: Rate = 512 * 1024
+    bytes_burst_per_ip: Count = 2 * 1024 * 1024
+    says_per_s_per_ip: Rate = 8.0
+    says_burst_per_ip: Count = 64
+    identifies_per_s_per_ip: Rate = 16.0
+    identifies_burst_per_ip: Count = 128
     #: Scenes one session may be in.
     scenes_per_session: Count = 4
     #: Players and observers in one scene, so that its snapshot fits one message.
