@@ -48,6 +48,8 @@ READ = SamplingParams(max_tokens=1)
 _WARN_EVERY_S = 60.0
 #: Gauges may be this old while steps run; they are exact when the engine is idle.
 _SNAPSHOT_EVERY_S = 0.05
+#: Where at most so many wait, what newcomers may expect is told anew after every step.
+_FEW = 8
 
 
 class Engine:
@@ -279,7 +281,9 @@ class Engine:
         if now >= self._snapshot_due or not self.has_work:
             self._snapshot_due = now + _SNAPSHOT_EVERY_S
             self.gauges = self._stats.snapshot(self._scheduler, self._pool, self._tree)
-            self.forecast.take_stock(now, self._scheduler.newest)
+        elif len(self._scheduler.waiting) > _FEW:
+            return  # looking at so many takes time, and one step changes little of their wait
+        self.forecast.take_stock(now, self._scheduler.newest)
 
     def _compute(self, plan: StepPlan) -> None:
         if self._profile is not None:

@@ -53,21 +53,36 @@ def play(load: float, seconds: float, seed: int = 0) -> dict[int, list[float]]:
     return ratios
 
 
-@pytest.mark.parametrize("load", [0.5, 1.0])
-def test_nine_in_ten_predictions_are_within_a_factor_of_little_over_two(load: float) -> None:
+@pytest.mark.parametrize("load", [0.5, 1.0, 2.0])
+def test_most_predictions_are_within_a_factor_of_two(load: float) -> None:
     for priority, ratios in play(load, 60).items():
         assert len(ratios) >= 30
         assert 0.8 <= median(ratios) <= 1.25, f"class {priority}"
-        near = sum(0.45 <= ratio <= 2.25 for ratio in ratios)
+        near = sum(0.5 <= ratio <= 2 for ratio in ratios)
         assert near / len(ratios) >= 0.9, f"class {priority}"
 
 
 def test_where_everybody_waits_long_predictions_are_close() -> None:
     """These are the ones that lines are refused by."""
-    ratios = play(1.5, 60)[1]
+    ratios = play(3.0, 40)[1]
     assert 0.8 <= median(ratios) <= 1.25
-    assert percentile(ratios, 5) >= 0.4
-    assert percentile(ratios, 95) <= 2.5
+    assert percentile(ratios, 5) >= 0.75
+    assert percentile(ratios, 95) <= 1.33
+
+
+def test_who_was_read_since_the_last_look_is_not_waited_for() -> None:
+    stage, persona = stage_with_persona()
+    engine = stage.engine
+    engine.submit([1] * TURN, GREEDY, prefix=persona)
+    while engine.has_work:
+        engine.step()
+    long = SamplingParams(max_tokens=200, temperature=0, ignore_eos=True)
+    engine.submit([2] * TURN, long, prefix=persona)
+    engine.step()
+    behind_one = engine.forecast.of(1, TURN, persona).seconds
+    engine.submit([3] * TURN, long, prefix=persona)
+    engine.step()
+    assert engine.forecast.of(1, TURN, persona).seconds < 1.1 * behind_one
 
 
 def test_of_many_that_come_at_once_each_is_told_of_those_before_it() -> None:
