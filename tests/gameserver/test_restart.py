@@ -57,8 +57,8 @@ class Crashing:
         await self._store.close()
         server = self.server
         assert server._server is not None
-        assert server._sweeper is not None
-        server._sweeper.cancel()
+        for task in server._caring:
+            task.cancel()
         if server._journal._task is not None:
             server._journal._task.cancel()
         server._server.close(close_connections=False)
