@@ -144,7 +144,9 @@ class GameServer:
             )
         features = tuple(f for f in FEATURES if f != "resume" or self._sessions.resume_ms)
         broker = self._equipment.broker
-        self._bridge = choose_bridge(broker, settings, self._journal, self._tally)
+        self._bridge = choose_bridge(
+            broker, settings, self._journal, self._tally, self._world.reopen
+        )
         if self._bridge is not None:
             self._world.on_open = self._bridge.follow
             self._world.on_gone = self._bridge.unfollow

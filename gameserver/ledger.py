@@ -169,6 +169,10 @@ class Ledger:
         """Where is kept what is to be told outside (MQTT) and was not yet."""
         return self.book.shelf(OUTBOX)
 
+    def came(self) -> Shelf:
+        """Where is kept which messages from outside (MQTT) have come in lately."""
+        return self.book.shelf("came/")
+
     # What an NPC has in mind
 
     def remembered(self) -> set[str]:

@@ -135,15 +135,24 @@ class World:
     async def open_kept(self, prefix: str) -> None:
         """Open the scenes in whose books something lies under keys that begin so, as far as no
         other node has them."""
-        store = self.journal.store
-        for bucket in await store.buckets(SCENES):
-            stream_id = bucket.removeprefix(SCENES)
-            packs = [
-                p for p in self._cast.scenes if stream_id == p or stream_id.startswith(f"{p}.")
-            ]
-            if packs and any(key.startswith(prefix) for key in await store.keys(bucket)):
-                pack = max(packs, key=len)  # ids may hold dots
-                await self.open(pack, stream_id[len(pack) + 1 :] or None, here=True)
+        for bucket in await self.journal.store.buckets(SCENES):
+            await self.reopen(bucket.removeprefix(SCENES), prefix)
+
+    async def reopen(self, stream_id: str, prefix: str = "") -> bool:
+        """Open a scene that an earlier process has left, if something lies in its book under keys
+        that begin so. Returns whether another node has it.
+
+        Raises:
+            Refusal, StoreDown: the store does not answer.
+        """
+        packs = [p for p in self._cast.scenes if stream_id == p or stream_id.startswith(f"{p}.")]
+        if not packs or stream_id in self.actors:
+            return False
+        keys = await self.journal.store.keys(f"{SCENES}{stream_id}")
+        if not any(key.startswith(prefix) for key in keys):
+            return False
+        pack = max(packs, key=len)  # ids may hold dots
+        return await self.open(pack, stream_id[len(pack) + 1 :] or None, here=True) is not None
 
     async def place(self, scene: str, stream_id: str) -> Elsewhere | None:
         """The other node that has a scene, or is to have it; None if this one may claim it. Raises

@@ -1,11 +1,6 @@
-"""What came from the broker, read and checked: what is wrong with it, and whether it came before.
+"""What came from the broker, read and checked: where it goes, and what is wrong with it."""
 
-A message is delivered again when its acknowledgement was lost, so each carries an id (`eid`); an id
-that came lately is dropped. Without an id nothing tells a second delivery from a second event.
-"""
-
-import time
-from collections import OrderedDict
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
@@ -15,12 +10,11 @@ import msgspec
 from gameserver.inbound import parse_json
 from gameserver.mqtt.topics import Address, Topics
 from gameserver.protocol import Refusal
-from gameserver.settings import Limits, MqttSettings
+from gameserver.settings import Limits
 from scenes.document import Scalar
 
 #: Characters of a fact that is text, as in a scene's `meta`.
 MAX_TEXT = 200
-_MAX_EID = 128
 Form = TypeVar("Form")
 
 
@@ -33,6 +27,10 @@ class Delivery:
             nothing that happens.
         eid: its user property of that name; "" for none.
         correlation: its correlation data, for which an answer is.
+        via: the node that passed it on to us; "" if it came straight from who published it.
+        qos: 1 if it is kept by the broker until it is acknowledged.
+        acknowledge: tells the broker that it need not keep it any more. Harmless once the
+            connection it came by is over.
     """
 
     topic: str
@@ -40,6 +38,9 @@ class Delivery:
     retained: bool = False
     eid: str = ""
     correlation: bytes = b""
+    via: str = ""
+    qos: int = 0
+    acknowledge: Callable[[], object] = lambda: None
 
 
 class Stamped(msgspec.Struct, frozen=True):
@@ -66,11 +67,14 @@ class Arrival:
         data: of an event, what JSON can say; of a fact its value, None to take it back; a `Stamped`
             of an entity, an `Outcome` of an action.
         retained: see `Delivery`.
+        known_as: what a second delivery of the same would be known by; "" if nothing tells one from
+            a second message.
     """
 
     address: Address
     data: Any
     retained: bool = False
+    known_as: str = ""
 
 
 class Unusable(Exception):
@@ -82,28 +86,18 @@ class Unusable(Exception):
 
 
 class Arrivals:
-    """Reads deliveries, and remembers their ids for a while."""
+    """Reads deliveries."""
 
-    def __init__(
-        self,
-        topics: Topics,
-        settings: MqttSettings,
-        limits: Limits,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`clock` gives monotonic seconds."""
+    def __init__(self, topics: Topics, limits: Limits) -> None:
         self._topics = topics
-        self._settings = settings
         self._limits = limits
-        self._clock = clock
-        self._seen: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def read(self, delivery: Delivery) -> Arrival:
         """What a delivery says.
 
         Raises:
-            Unusable: "topic", "retained" (an event that a broker has kept), "duplicate",
-                "bad_value" (not of the form that the topic wants), "bad_correlation" (an answer to
+            Unusable: "topic", "retained" (an event that a broker has kept), "bad_value"
+                (not of the form that the topic wants), "bad_correlation" (an answer to
                 another action), or as `parse_json`.
         """
         address = self._topics.read(delivery.topic)
@@ -127,9 +121,8 @@ class Arrivals:
                 eid = eid or "result"  # there is one for each action
             case "event" if isinstance(data, dict):
                 eid = eid or data.get("eid")
-        if isinstance(eid, str) and eid and self._came(delivery.topic, eid[:_MAX_EID]):
-            raise Unusable("duplicate")
-        return Arrival(address, data, delivery.retained)
+        known_as = _digest(address, eid) if isinstance(eid, str) and eid else ""
+        return Arrival(address, data, delivery.retained, known_as)
 
     def _parse(self, payload: bytes) -> Any:
         if not payload.strip():
@@ -139,18 +132,11 @@ class Arrivals:
         except Refusal as refusal:
             raise Unusable(refusal.code) from refusal
 
-    def _came(self, topic: str, eid: str) -> bool:
-        """Whether this event came lately; if not, it has now."""
-        now, window = self._clock(), self._settings.dedupe_s
-        while self._seen and (
-            len(self._seen) > self._settings.dedupe_ids
-            or now - next(iter(self._seen.values())) > window
-        ):
-            self._seen.popitem(last=False)
-        if (topic, eid) in self._seen:
-            return True
-        self._seen[topic, eid] = now
-        return False
+
+def _digest(address: Address, eid: str) -> str:
+    """Of whatever length an id is, something short that no other one of its topic has."""
+    named = "\0".join((address.kind, address.name, address.key, eid))
+    return hashlib.blake2b(named.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _converted(data: Any, kind: type[Form]) -> Form:

@@ -1,7 +1,8 @@
 """Between the running scenes of this node and a broker.
 
 The bridge has an `Ear` in each scene, and tells what the store has. What arrives goes to the scene,
-which is the single writer of what becomes of it, if it runs here.
+which is the single writer of what becomes of it, if it runs here or has run and nobody has it; that
+of a scene which another node has is passed on. It is acknowledged when the store has it.
 
 While the broker is away dialogue goes on, and `Outgoing` keeps what is to be told.
 """
@@ -10,8 +11,8 @@ import asyncio
 import contextlib
 import random
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import islice
 
 import msgspec
@@ -21,13 +22,15 @@ from gameserver.mqtt.arrivals import Arrival, Arrivals, Delivery, Unusable
 from gameserver.mqtt.broker import Broker, BrokerLost, Connection
 from gameserver.mqtt.choose import OFFLINE, ONLINE
 from gameserver.mqtt.ear import About, Ear
+from gameserver.mqtt.incoming import Incoming, Reception
 from gameserver.mqtt.mirror import Mirror
 from gameserver.mqtt.outgoing import Outgoing, Parcel
 from gameserver.mqtt.topics import Topics
-from gameserver.protocol import Refusal, now_ms
+from gameserver.protocol import Refusal
 from gameserver.scene_actor import SceneActor
 from gameserver.settings import Settings
 from gameserver.stores.journal import Journal
+from gameserver.stores.store import StoreDown
 from gameserver.streams import Latest
 from gameserver.tally import Tally
 
@@ -65,8 +68,15 @@ class Bridge:
         journal: Journal,
         tally: Tally,
         sleep: Callable[[float], "asyncio.Future[None]"] | None = None,
+        *,
+        reopen: Callable[[str], Awaitable[bool]],
     ) -> None:
-        """`sleep` waits for some seconds; tests bring their own."""
+        """
+        Args:
+            sleep: waits for some seconds; tests bring their own.
+            reopen: opens a scene that does not run here, if there is one of this id in the store
+                and no other node has it; returns whether one has. Raises `StoreDown` or `Refusal`.
+        """
         assert settings.mqtt is not None
         self.up = False
         self.gave_up = False
@@ -78,8 +88,9 @@ class Bridge:
         self._journal = journal
         self._tally = tally
         self._sleep = sleep or asyncio.sleep
-        self._arrivals = Arrivals(topics, settings.mqtt, settings.limits)
-        self._incoming: deque[Arrival] = deque()
+        self._reopen = reopen
+        self._arrivals = Arrivals(topics, settings.limits)
+        self._incoming = Reception(settings.mqtt.queue, journal, tally)
         self._outgoing = Outgoing(settings.mqtt.queue, tally)
         self._mirror = Mirror(topics)
         self._mirror_at = 0.0  # monotonic time from which on it may tell again
@@ -112,11 +123,10 @@ class Bridge:
 
     def follow(self, actor: SceneActor) -> None:
         """A scene runs here from now on."""
-        qos = self._settings.said_qos
         self._ears[actor.stream.id] = ear = Ear(
             actor,
             self._topics,
-            qos,
+            self._settings,
             self._journal,
             add=self._add,
             mark=self._mark,
@@ -129,14 +139,20 @@ class Bridge:
 
     def unfollow(self, actor: SceneActor) -> None:
         """A scene does not run here any more."""
-        ear = self._ears.get(actor.stream.id)
-        if ear is not None and ear.actor is actor:
-            ear.close()
-            del self._ears[actor.stream.id]
-            self._outgoing.unmark(actor.stream.id)
-            self._mirror.unfollow(actor.stream.id)
-            self._unasked = True
-            self._something.set()
+        scene, book = actor.stream.id, actor.ledger.book
+        ear = self._ears.get(scene)
+        if ear is None or ear.actor is not actor:
+            return
+        ear.close()
+        del self._ears[scene]
+        self._outgoing.unmark(scene)
+        self._mirror.unfollow(scene)
+        if self._journal.has_lost(book.name, book.epoch):
+            self._outgoing.disown(scene)
+            for one in self._incoming.undo(scene):
+                self._pass_on(one)
+        self._unasked = True
+        self._something.set()
 
     def gauges(self) -> dict[str, float]:
         """How it stands."""
@@ -144,46 +160,88 @@ class Bridge:
             "mqtt_up": self.up,
             "mqtt_gave_up": self.gave_up,
             "mqtt_waiting_in": len(self._incoming),
+            "mqtt_unacknowledged": self._incoming.unacknowledged,
             "mqtt_waiting_out": len(self._outgoing),
         }
 
     # In
 
     def _take(self, delivery: Delivery) -> None:
-        """Something has arrived, and is acknowledged already."""
+        """Something has arrived."""
         self._tally.count("mqtt_in")
+        arrival = None
         try:
             arrival = self._arrivals.read(delivery)
         except Unusable as why:
             self._tally.count(f"mqtt_dropped_in_{why.cause}")
-            return
-        if len(self._incoming) >= self._settings.queue:
-            self._incoming.popleft()
-            self._tally.count("mqtt_dropped_in_full")
-        self._incoming.append(arrival)
+        self._incoming.add(delivery, arrival)
         self._arrived.set()
 
     async def _hand_over(self) -> None:
         """Give scenes what has arrived, when the store can take what becomes of it."""
         while True:
             await self._arrived.wait()
-            while self._journal.late or self._journal.waiting_s > self._wait_s:  # noqa: ASYNC110
-                await asyncio.sleep(_LOOK_S)
             for _ in range(min(_AT_ONCE, len(self._incoming))):
-                self._deliver(self._incoming.popleft())
+                while self._journal.late or self._journal.waiting_s > self._wait_s:  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_S)
+                await self._deliver(self._incoming.take())
             if not self._incoming:
                 self._arrived.clear()
             await asyncio.sleep(0)
 
-    def _deliver(self, arrival: Arrival) -> None:
-        address = arrival.address
-        ear = self._ears.get(address.scene)
-        if ear is None:
-            self._tally.count("mqtt_dropped_in_no_scene")
+    async def _deliver(self, one: Incoming) -> None:
+        """Give one to its scene, wherever that is."""
+        arrival, elsewhere = one.arrival, False
+        if one.delivery.qos and arrival is not None and not arrival.retained:
+            elsewhere = await self._look_for(arrival.address.scene)
+        if elsewhere and arrival is not None and arrival.address.kind in ("event", "result"):
+            self._pass_on(one)
             return
-        actor = ear.actor
+        if arrival is not None:
+            ear = self._ears.get(arrival.address.scene)
+            if ear is None:
+                self._tally.count("mqtt_dropped_in_no_scene")
+            else:
+                self._tell(ear, arrival)
+        self._incoming.done(one, self._journal.written)
+
+    async def _look_for(self, scene: str) -> bool:
+        """Whether another node has a scene; one that has run and that nobody has is opened here."""
+        while scene not in self._ears:
+            try:
+                return await self._reopen(scene)
+            except (StoreDown, Refusal):
+                await asyncio.sleep(_LOOK_S)
+        return False
+
+    def _pass_on(self, one: Incoming) -> None:
+        """Let another node have what came here for a scene of its; once, or it might go round."""
+        told, arrival = one.delivery, one.arrival
+        assert arrival is not None
+        if told.via:
+            self._tally.count("mqtt_dropped_in_no_scene")
+            self._incoming.done(one, 0)
+            return
+        self._tally.count("mqtt_passed_on")
+        address = arrival.address
+        parcel = Parcel(
+            told.topic,
+            told.payload,
+            eid=told.eid,
+            about=address.name if address.kind == "result" else "",
+            via=self._node,
+            since=time.monotonic(),
+            done=partial(self._incoming.done, one, 0),
+        )
+        self._add(parcel)
+
+    def _tell(self, ear: Ear, arrival: Arrival) -> None:
+        address, actor = arrival.address, ear.actor
+        self._journal.begin()
+        if arrival.known_as and ear.came(arrival.known_as):
+            self._tally.count("mqtt_dropped_in_duplicate")
+            return
         try:
-            self._journal.begin()
             match address.kind:
                 case "event":
                     actor.happenings.happen(address.name, arrival.data)
@@ -226,7 +284,7 @@ class Bridge:
         """Publish everything there is. What is not acknowledged stays."""
         await self._ask_for(connection)
         self._journal.begin()
-        self._outgoing.expire(now_ms() - round(self._settings.keep_s * 1000))
+        self._outgoing.expire(time.monotonic() - self._settings.keep_s)
         while events := self._outgoing.events(_BATCH, self._durable):
             await connection.publish(events)
             self._journal.begin()

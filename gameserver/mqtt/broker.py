@@ -1,9 +1,9 @@
 """The broker as the bridge sees it, and aiomqtt behind it: the only file that knows the library.
 
-What is peculiar about the library (2.5): it acknowledges a message when it arrives, so nothing may
-be lost from there on: messages are read until the connection is over, by a task that nobody
-cancels.
-It does not reconnect, and connects in a thread.
+What is peculiar about the library (2.5): by itself it acknowledges a message when it arrives,
+before anybody has handled it. The client that it wraps (paho) can leave that to us, but the library
+does not let that through: `_paho` reaches for it, and is the only place that does. It does not
+reconnect, and connects in a thread.
 """
 
 import asyncio
@@ -12,21 +12,28 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import NoReturn, Protocol
 
 import aiomqtt
+from paho.mqtt.client import Client as Paho
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from gameserver.mqtt.address import BrokerAddress, Login
 from gameserver.mqtt.arrivals import Delivery
+from gameserver.mqtt.incoming import most_under_way
 from gameserver.mqtt.outgoing import Parcel
-from gameserver.settings import MqttSettings
+from gameserver.settings import Limits, MqttSettings
 
 #: Reason code of MQTT 5: another client has come with the same id.
 TAKEN_OVER = 0x8E
-_EID = "eid"
+_EID, _VIA = "eid", "via"
+#: Bytes of a packet beside its payload: topic and properties, 64 KiB each.
+_AROUND = 128 * 1024
+#: A packet of more than so many times the largest payload that is of use is not even sent to us.
+_TOO_LARGE = 8
 
 
 class BrokerLost(Exception):
@@ -74,6 +81,7 @@ class Mqtt5:
         client_id: str,
         will: Parcel,
         settings: MqttSettings,
+        limits: Limits,
     ) -> None:
         """`will` is published by the broker if we vanish."""
         self._address = address
@@ -81,6 +89,7 @@ class Mqtt5:
         self._client_id = client_id
         self._will = will
         self._settings = settings
+        self._largest = _TOO_LARGE * limits.event_bytes + _AROUND
 
     @asynccontextmanager
     async def connect(self, take: Callable[[Delivery], None]) -> AsyncIterator[Connection]:
@@ -111,12 +120,14 @@ class Mqtt5:
         settings, will = self._settings, self._will
         asked = _properties(PacketTypes.CONNECT)
         asked.SessionExpiryInterval = 0 if visiting else settings.session_s
+        asked.ReceiveMaximum = most_under_way(settings.queue)
+        asked.MaximumPacketSize = self._largest
         late = _properties(PacketTypes.WILLMESSAGE)
         late.WillDelayInterval = settings.will_delay_s
         quiet = logging.getLogger("troupe.mqtt.library")
         quiet.setLevel(logging.CRITICAL)  # the bridge tells, once
         login = self._login
-        return aiomqtt.Client(
+        client = aiomqtt.Client(
             self._address.host,
             self._address.port,
             username=None if login is None else login.user,
@@ -133,6 +144,8 @@ class Mqtt5:
             properties=asked,
             tls_context=ssl.create_default_context() if self._address.encrypted else None,
         )
+        _paho(client).manual_ack_set(True)
+        return client
 
 
 class _Connection:
@@ -177,10 +190,11 @@ class _Connection:
     async def _publish(self, parcel: Parcel) -> None:
         properties = _properties(PacketTypes.PUBLISH)
         properties.ContentType = "application/json"
-        if parcel.eid:
-            properties.UserProperty = [(_EID, parcel.eid)]
+        if named := [(name, v) for name, v in ((_EID, parcel.eid), (_VIA, parcel.via)) if v]:
+            properties.UserProperty = named
         if parcel.answers:
             properties.ResponseTopic = parcel.answers
+        if parcel.about:
             properties.CorrelationData = parcel.about.encode()
         await self._client.publish(
             parcel.topic, parcel.payload, parcel.qos, parcel.retained, properties
@@ -191,9 +205,24 @@ async def _read(client: aiomqtt.Client, take: Callable[[Delivery], None]) -> Non
     async for message in client.messages:
         payload = message.payload if isinstance(message.payload, bytes) else b""
         named: Iterable[tuple[str, str]] = getattr(message.properties, "UserProperty", ())
-        eid = next((value for name, value in named if name == _EID), "")
-        correlation: bytes = getattr(message.properties, "CorrelationData", b"")
-        take(Delivery(str(message.topic), payload, bool(message.retain), eid, correlation))
+        properties = dict(reversed([*named]))  # of several of one name the first
+        delivery = Delivery(
+            str(message.topic),
+            payload,
+            bool(message.retain),
+            eid=properties.get(_EID, ""),
+            correlation=getattr(message.properties, "CorrelationData", b""),
+            via=properties.get(_VIA, ""),
+            qos=message.qos,
+            acknowledge=partial(_paho(client).ack, message.mid, message.qos),
+        )
+        take(delivery)
+
+
+def _paho(client: aiomqtt.Client) -> Paho:
+    """What the library wraps. It calls back and writes in the event loop, as the library has set it
+    up, so it may be used there."""
+    return client._client
 
 
 def _properties(kind: int) -> Properties:

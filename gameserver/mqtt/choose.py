@@ -1,5 +1,6 @@
 """The bridge that the settings ask for."""
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from gameserver.mqtt.address import BrokerAddress, Login
@@ -34,15 +35,20 @@ def choose_broker(settings: Settings, client_id: str | None = None) -> "Mqtt5":
         raise SettingsError("mqtt needs a library: pip install 'troupe-npc[mqtt]'") from error
     will = Parcel(Topics(mqtt.root).node(settings.node), OFFLINE, retained=True)
     name = client_id or mqtt.client_id or f"troupe-{settings.node}"
-    return Mqtt5(BrokerAddress.of(mqtt.url), Login.load(mqtt), name, will, mqtt)
+    return Mqtt5(BrokerAddress.of(mqtt.url), Login.load(mqtt), name, will, mqtt, settings.limits)
 
 
 def choose_bridge(
-    broker: "Broker | None", settings: Settings, journal: Journal, tally: Tally
+    broker: "Broker | None",
+    settings: Settings,
+    journal: Journal,
+    tally: Tally,
+    reopen: Callable[[str], Awaitable[bool]],
 ) -> "Bridge | None":
-    """The bridge to a broker, not started yet; None if the settings want none."""
+    """The bridge to a broker, not started yet; None if the settings want none. For `reopen` see
+    `Bridge`."""
     if settings.mqtt is None or broker is None:
         return None
     from gameserver.mqtt.bridge import Bridge
 
-    return Bridge(broker, Topics(settings.mqtt.root), settings, journal, tally)
+    return Bridge(broker, Topics(settings.mqtt.root), settings, journal, tally, reopen=reopen)

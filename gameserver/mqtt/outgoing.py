@@ -19,8 +19,10 @@ class Parcel:
         retained: a state, which the broker keeps for those who come later.
         answers: topic for an answer, whose correlation data is `about`; "" if none is expected.
         about: see there.
+        via: the node that passes it on for somebody else; "" if it is our own.
+        scene: that tells it; "" if no scene does.
         unit: of the journal, after which it may be sent.
-        at: wall clock, ms.
+        since: monotonic time from which on it waits.
         done: called when it need not be kept any more: the broker has it, or it was dropped.
     """
 
@@ -31,8 +33,10 @@ class Parcel:
     eid: str = ""
     answers: str = ""
     about: str = ""
+    via: str = ""
+    scene: str = ""
     unit: int = 0
-    at: int = 0
+    since: float = 0.0
     done: Callable[[], None] = lambda: None
 
 
@@ -64,15 +68,20 @@ class Outgoing:
             self._events.remove(dropped)
             self._drop(dropped, "out_full")
 
-    def expire(self, before: int) -> None:
-        """Drop events from before a time, in ms: who comes for them so late is told nothing new."""
-        for event in [event for event in self._events if event.at < before]:
+    def expire(self, before: float) -> None:
+        """Drop events that wait since before a monotonic time: who comes for them so late is told
+        nothing new."""
+        for event in [event for event in self._events if event.since < before]:
             self._events.remove(event)
             self._drop(event, "out_old")
 
     def mark(self, latest: Latest) -> None:
         """A state has changed, or the broker may have lost it."""
         self._changed[latest] = None
+
+    def disown(self, scene: str) -> None:
+        """What a scene tells is another node's to send: it has all that was kept of it."""
+        self._events = deque(event for event in self._events if event.scene != scene)
 
     def unmark(self, scene: str) -> None:
         """A scene is not ours any more: nothing is told of its states."""

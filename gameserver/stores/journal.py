@@ -194,6 +194,10 @@ class Journal(Gate):
         self.on_lost(lost)
         self._advance()
 
+    def has_lost(self, bucket: str, epoch: int) -> bool:
+        """Whether a bucket that was ours in an epoch is somebody else's by now."""
+        return (bucket, epoch) in self._lost
+
     async def _run(self) -> None:
         while True:
             await self._something.wait()

@@ -1,6 +1,5 @@
-"""What arrives is read strictly, and ids are remembered for a while and no more."""
+"""What arrives is read strictly."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,10 +15,7 @@ LEVEL = st.one_of(
 )
 
 
-def arrivals(now: list[float], **mqtt: object) -> Arrivals:
-    settings = settings_with(mqtt={"url": "mqtt://broker", **mqtt})
-    assert settings.mqtt is not None
-    return Arrivals(TOPICS, settings.mqtt, settings.limits, lambda: now[0])
+READER = Arrivals(TOPICS, settings_with().limits)
 
 
 @given(st.lists(LEVEL, max_size=6))
@@ -37,31 +33,27 @@ def test_no_topic_leads_to_a_name_that_is_no_id(levels: list[str]) -> None:
 def test_any_payload_is_read_or_refused_with_a_cause(payload: bytes) -> None:
     cause = ""
     try:
-        arrivals([0.0]).read(Delivery(EVENT, payload))
+        READER.read(Delivery(EVENT, payload))
     except Unusable as why:
         cause = why.cause
     assert cause in {"", "bad_json", "bad_field", "too_deep", "too_large"}
 
 
-def test_an_id_counts_within_its_topic_and_its_time() -> None:
-    now = [0.0]
-    reader = arrivals(now, dedupe_s=300)
-    reader.read(Delivery(EVENT, b"1", eid="e1"))
-    reader.read(Delivery(EVENT.replace("bell", "drum"), b"1", eid="e1"))
-    now[0] = 299.0
-    with pytest.raises(Unusable, match="duplicate"):
-        reader.read(Delivery(EVENT, b"1", eid="e1"))
-    now[0] = 301.0
-    reader.read(Delivery(EVENT, b"1", eid="e1"))
+def known(topic: str, eid: str) -> str:
+    return READER.read(Delivery(topic, b"1", eid=eid)).known_as
 
 
-def test_ids_take_bounded_room() -> None:
-    reader = arrivals([0.0], dedupe_ids=10)
-    for number in range(1000):
-        reader.read(Delivery(EVENT, b"1", eid=f"e{number}"))
-    assert len(reader._seen) <= 11
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_ids_are_told_apart_however_long_they_are_and_count_within_their_topic(
+    one: str, other: str
+) -> None:
+    assert (known(EVENT, one) == known(EVENT, other)) == (one == other)
+    assert known(EVENT, "x" * 1000 + one) != known(EVENT, "x" * 1000 + one + "y")
+    assert known(EVENT, one) != known(EVENT.replace("bell", "drum"), one)
+    assert len(known(EVENT, one)) == 32
 
 
 def test_without_an_id_every_delivery_is_an_event() -> None:
-    reader = arrivals([0.0])
-    assert [reader.read(Delivery(EVENT, b"")).data for _ in range(2)] == [None, None]
+    assert known(EVENT, "") == ""
+    assert READER.read(Delivery(EVENT, b'{"eid": 7}')).known_as == ""
+    assert READER.read(Delivery(EVENT, b'{"eid": "7"}')).known_as == known(EVENT, "7")

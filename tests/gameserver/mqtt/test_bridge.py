@@ -45,6 +45,11 @@ class Fake:
         raise self.fate()
 
 
+async def nobody(scene: str) -> bool:
+    """There is no such scene anywhere."""
+    return False
+
+
 class Stage:
     """A bridge whose waits are written down and take no time."""
 
@@ -54,7 +59,9 @@ class Stage:
         self.tally = Tally()
         self.journal = Journal(MemoryStore(), self.tally)
         topics = Topics("troupe/v1")
-        self.bridge = Bridge(broker, topics, settings, self.journal, self.tally, self._sleep)
+        self.bridge = Bridge(
+            broker, topics, settings, self.journal, self.tally, self._sleep, reopen=nobody
+        )
 
     async def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,6 @@ from gameserver.messages import NpcAction
 from gameserver.mqtt.ear import Ear
 from gameserver.mqtt.outgoing import Outgoing, Parcel
 from gameserver.mqtt.topics import Topics
-from gameserver.protocol import now_ms
 from gameserver.stores.journal import Book, Journal
 from gameserver.stores.sqlite import SqliteStore
 from gameserver.stores.store import Holding
@@ -92,11 +92,13 @@ class Scene:
         book = Book("scene.inn", self.journal, held)
         self.stream = Stream("inn", held.epoch, settings_with().flow, book)
         self.stream.restore({})
+        mqtt = settings_with(mqtt={"url": "mqtt://broker"}).mqtt
+        assert mqtt is not None
         actor: Any = SimpleNamespace(stream=self.stream, ledger=Ledger(book, 500))
         self.ear = Ear(
             actor,
             Topics("t"),
-            1,
+            mqtt,
             self.journal,
             add=self.outgoing.add,
             mark=lambda latest: None,
@@ -170,7 +172,7 @@ async def test_what_is_dropped_is_counted_and_not_kept_either(tmp_path: Path) ->
     assert len(kept) == 3
     assert scene.tally.gauges()["mqtt_dropped_out_full"] == 2
     scene.journal.begin()
-    scene.outgoing.expire(now_ms() + 1)
+    scene.outgoing.expire(time.monotonic() + 1)
     await scene.journal.settled()
     assert not [key for key in await scene.store.keys("scene.inn") if key.startswith(OUTBOX)]
     assert scene.tally.gauges()["mqtt_dropped_out_old"] == 3
