@@ -424,6 +424,7 @@ class Connection:
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._finish(code, linger_s))
             self._house.tally.count(f"closes_{code.value}")
+            self._socket.forget_unread()
             kept = code == Close.RESTART and self._house.journal.store.survives
             self._part(keep=kept or code in _RESUMABLE)
 

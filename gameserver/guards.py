@@ -3,7 +3,8 @@
 Hazards (measured on websockets 17): keepalive pings wait behind a full write buffer and so never
 notice a client that stops reading; pongs are written without flow control, so a client that pings
 and never reads grows the buffer without end; handshakes that never finish hold their memory for the
-whole opening timeout.
+whole opening timeout; a client that breaks the protocol holds its connection for as long as it
+sends on; each piece of a message, though it be empty, takes 70 bytes.
 """
 
 import asyncio
@@ -26,6 +27,8 @@ from gameserver.tally import Tally
 #: The first byte of a whole message, and heads of frames by length.
 _TEXT, _BINARY = 0x80 | Opcode.TEXT, 0x80 | Opcode.BINARY
 _SHORT, _MEDIUM, _LONG = Struct("!BB"), Struct("!BBH"), Struct("!BBQ")
+#: Pieces of one message. The library has the same limit, and keeps each piece by itself.
+_MOST_PIECES = 4096
 _CONTROL = frozenset({Opcode.PING, Opcode.PONG, Opcode.CLOSE})
 _TURNED_AWAY = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
@@ -114,6 +117,10 @@ class GuardedConnection(ServerConnection):
         limits = settings.limits
         self._control = TokenBucket(limits.control_frames_per_s, limits.control_frames_burst)
         self._stall: asyncio.TimerHandle | None = None
+        self._end: asyncio.TimerHandle | None = None
+        self._pieces: bytearray | None = None  # of a message that is not whole yet
+        self._piece_count = 0
+        self._begun = Opcode.TEXT
         self._unsent = 0  # bytes in the write buffer when we last looked for a stall
         self._made = False  # whether the library knows of this connection
         self._turned_away = False
@@ -252,7 +259,12 @@ class GuardedConnection(ServerConnection):
             self.abort(Close.RATE_LIMITED)
 
     def process_event(self, event: Event) -> None:
-        """Count control frames on top of what the library does."""
+        """Put pieces together and count control frames, on top of what the library does."""
+        if isinstance(event, Frame) and event.opcode not in _CONTROL:
+            whole = self._put_together(event)
+            if whole is None:
+                return
+            event = whole
         super().process_event(event)
         if isinstance(event, Frame) and event.opcode in _CONTROL and self._control.take():
             self._tally.count("floods")
@@ -261,6 +273,31 @@ class GuardedConnection(ServerConnection):
             self.close_timeout = self._guards.linger_s
             self.flooded = True
             self.on_flood()
+
+    def _put_together(self, frame: Frame) -> Frame | None:
+        """A whole message; None if there is more of it to come."""
+        if self._piece_count > _MOST_PIECES:
+            return None  # the connection has failed
+        if self._pieces is None and frame.fin:
+            return frame
+        if self._pieces is None:
+            self._pieces, self._piece_count, self._begun = bytearray(), 0, frame.opcode
+        self._pieces += frame.data
+        self._piece_count += 1
+        if self._piece_count > _MOST_PIECES:
+            self._pieces = None
+            self.protocol.fail(CloseCode.MESSAGE_TOO_BIG, "too many fragments")
+            self.send_data()
+            return None
+        if not frame.fin:
+            return None
+        whole, self._pieces = bytes(self._pieces), None
+        return Frame(self._begun, whole)
+
+    def forget_unread(self) -> None:
+        """Let go of messages that came and were not read: nobody will."""
+        self._pieces = None
+        self.recv_messages.frames.queue.clear()
 
     def eof_received(self) -> None:
         """The client will send no more."""
@@ -281,6 +318,8 @@ class GuardedConnection(ServerConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
         self._forget_stall()
+        if self._end is not None:
+            self._end.cancel()
         self._handshakes.leave(self)
         if self._made:
             super().connection_lost(exc)
@@ -292,6 +331,9 @@ class GuardedConnection(ServerConnection):
             error = Refusal(Code.TOO_LARGE, reason, limit=self._frame_limit, close=Close.TOO_LARGE)
             self._send_message(error.encode())
         self._fail(code, reason)
+        # It is for the client to close now; the library would wait for that.
+        if self._end is None and self.close_timeout is not None:
+            self._end = self.loop.call_later(self.close_timeout, self.transport.abort)
 
     def _tell_and_end(self) -> None:
         """The library gives up on a request; one that it understood is answered before."""

@@ -1,7 +1,6 @@
 """What one connection has still to be told, as cursors into lists that everybody shares."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -115,8 +114,9 @@ class Outbox:
         self._loop = asyncio.get_running_loop()
         self._limit = settings.guards.outbound_messages
         self._gaps = Offences(settings.guards.snapshots_per_minute, 60.0)
-        self._owed: deque[tuple[int, Sequence[Encoded]]] = deque()
-        self._control: deque[tuple[int, Encoded]] = deque()
+        # Lists, though they are queues: mostly empty, and an empty deque takes 760 bytes.
+        self._owed: list[tuple[int, Sequence[Encoded]]] = []
+        self._control: list[tuple[int, Encoded]] = []
         self._feeds: dict[Stream, Feed] = {}
         self._hearings: dict[Turn, Hearing] = {}
         self._dirty: dict[Latest, None] = {}
@@ -270,6 +270,12 @@ class Outbox:
             self._dirty[latest] = None
             self.wake()
 
+    def withdraw(self) -> None:
+        """What is not kept yet never will be: let nobody be told of it."""
+        kept = self._gate.durable
+        self._owed = [told for told in self._owed if told[0] <= kept]
+        self._control = [told for told in self._control if told[0] <= kept]
+
     def close(self) -> None:
         """Follow nothing any more; answers already queued still go out."""
         for stream in list(self._feeds):
@@ -296,15 +302,15 @@ class Outbox:
         iteration may be dropped and begun anew at any point."""
         if self._gate.late:  # whose scenes these are now, others may know
             while self._control and self._control[0][0] == 0:
-                yield (self._control.popleft()[1],)
+                yield (self._control.pop(0)[1],)
             self._gate.when_opened(self.wake)
             return
         while self._owed and self._is_kept(self._owed[0][0]):
-            yield self._owed.popleft()[1]
+            yield self._owed.pop(0)[1]
         if self._owed:
             return
         while self._control and self._is_kept(self._control[0][0]):
-            yield (self._control.popleft()[1],)
+            yield (self._control.pop(0)[1],)
         for feed in list(self._feeds.values()):
             if feed.s != feed.stream.last:
                 yield from self._events(feed)
@@ -390,6 +396,8 @@ class Outbox:
         hearing.resync = False
         self._tally.count("deltas_out")
         self._tally.count("chunks_out", hearing.i - i)
+        if len(turn.streams) == 1:
+            return message
         # Each of those who hear a whisper has a stream `me`, in an epoch of its own.
         ours = (stream for stream in turn.streams if stream in self._feeds)
         return message.in_epoch(next(ours, turn.streams[0]).ep)

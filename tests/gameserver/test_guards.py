@@ -1,15 +1,18 @@
 """Sockets that misbehave are cut off; everybody else goes on."""
 
 import asyncio
+import gc
+import json
 import resource
 import time
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.gameserver.player import Player
-from tests.gameserver.raw import PING, PONG, TEXT, RawClient, frame, narrow
+from tests.gameserver.raw import CLOSE, PING, PONG, TEXT, RawClient, frame, narrow
 from tests.gameserver.stage import SCENE, serving, until
 from tests.gameserver.test_bad_input import IDENTIFY
 
@@ -139,4 +142,54 @@ async def test_reading_pauses_for_those_who_send_faster_than_is_read(tmp_path: P
         await until(lambda: server.gauges().get("closes_4400", 0) == 10)
         await until(lambda: server.gauges()["connections"] == 1)
         for client in floods:
+            client.drop()
+
+
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        (frame(3), 1002),
+        (frame(TEXT, b"\xff"), 1007),
+        (b"\x81\xff" + (1 << 40).to_bytes(8, "big") + b"mask", 1009),
+        (frame(TEXT, fin=False) + frame(0, fin=False) * 5000, 1009),
+        (frame(TEXT, fin=False) + frame(0, b"12", fin=False) * 5000, 1009),
+    ],
+)
+async def test_who_breaks_the_protocol_is_gone_soon_whatever_it_does_then(
+    tmp_path: Path, bad: bytes, code: int
+) -> None:
+    async with serving(tmp_path, ["x"], guards={"close_timeout_s": 0.2}) as server:
+        client = await RawClient.upgraded(server)
+        client.writer.write(frame(TEXT, IDENTIFY) + bad)
+        while (await client.frame())[0] != CLOSE:
+            pass
+
+        def gone() -> bool:
+            if not client.writer.is_closing():
+                client.writer.write(b"more")  # a sign of life, if anybody took it for one
+            return server.gauges()["connections"] == 0
+
+        await until(gone)
+        assert server.gauges()[f"closes_{code}"] == 1
+        client.drop()
+
+
+async def test_pieces_of_a_message_are_kept_as_nothing_but_their_bytes(tmp_path: Path) -> None:
+    async with serving(tmp_path, ["x"]) as server:
+        clients = [await RawClient.upgraded(server) for _ in range(10)]
+        tracemalloc.start()
+        try:
+            for client in clients:
+                client.writer.write(frame(TEXT, fin=False) + frame(0, fin=False) * 4000)
+            wanted = 10 * len(frame(0, fin=False)) * 4000
+            await until(lambda: server.gauges()["bytes_in"] >= wanted)
+            gc.collect()
+            # Each of 40,000 takes at least 64 bytes where all are kept.
+            assert tracemalloc.get_traced_memory()[0] < 40_000 * 10
+        finally:
+            tracemalloc.stop()
+        for client in clients:
+            client.writer.write(frame(0, b"{}"))
+            assert json.loads((await client.frame())[1])["t"] == "hello"
+            assert json.loads((await client.frame())[1])["d"]["code"] == "bad_field"
             client.drop()
