@@ -33,6 +33,11 @@ class Usage:
     first_token: float | None
     finished: float
 
+    @property
+    def computed(self) -> int:
+        """Tokens that were computed for this request."""
+        return self.prompt_tokens - self.cached_tokens + self.completion_tokens
+
 
 class RequestOutput(msgspec.Struct, frozen=True, gc=False):
     """What one engine step released for one request.

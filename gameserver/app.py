@@ -26,6 +26,7 @@ from engine.remote.config import RemoteConfig
 from engine.scripted import ScriptedModel
 from engine.weights.load import LoadedModel, load_vocabulary
 from gameserver.access import LOOPBACK
+from gameserver.budgets import Budgets
 from gameserver.equipment import Equipment
 from gameserver.folders import MEMORY_FILE
 from gameserver.game import GameServer
@@ -172,7 +173,8 @@ class Application:
             equipment=equipment,
         )
         if self.memories is not None:
-            self.memories.start(self.engine, settings.replies.priorities.ambient)
+            ambient = settings.replies.priorities.ambient
+            self.memories.start(self.engine, ambient, self.game.purse_of)
         await self.game.start()
         self.game_port = self.game.port
         rules = self.game.safety.reload
@@ -305,6 +307,11 @@ class Application:
     def alive(self) -> bool:
         """Whether the engine runs, or is still to be started."""
         return self.engine is None or self.engine.alive or self.readiness.state == "draining"
+
+    @property
+    def budgets(self) -> Budgets | None:
+        """What may be generated; None before players may come."""
+        return None if self.game is None else self.game.budgets
 
     @property
     def prompts(self) -> Mapping[str, Prompt] | None:

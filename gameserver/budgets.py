@@ -1,10 +1,11 @@
-"""How much may be generated: turns and tokens per NPC, per player and in total."""
+"""How much may be generated: turns and tokens per NPC, per player, per key of the API, in total."""
 
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
@@ -34,17 +35,24 @@ class Account:
     last: float = 0.0
 
 
-class Books(msgspec.Struct, frozen=True):
+class Books(msgspec.Struct, frozen=True, omit_defaults=True):
     """All accounts, for a store."""
 
     npcs: dict[str, Account]
     players: dict[str, Account]
     total: Account
+    callers: dict[str, Account] = {}
+
+
+Kind = Literal["npc", "player", "caller", "total"]
+#: An account: its kind, and whose it is; there is one of "total".
+Name = tuple[Kind, str]
+_TOTAL: Name = ("total", "")
 
 
 class Budgets:
     """Keeps the accounts. A turn is asked for with `check` and booked with `turn`, and what it
-    costs with `spend`.
+    costs with `spend`; a request to the API with `call` and `spend_call`.
 
     Time is the wall clock, so that accounts outlive the process: `snapshot` and `restore`.
     """
@@ -55,9 +63,12 @@ class Budgets:
         self._settings = settings
         self._tally = tally
         self._clock = clock
-        self._npcs: OrderedDict[str, Account] = OrderedDict()
-        self._players: OrderedDict[str, Account] = OrderedDict()
-        self._total = Account()
+        self._kept: dict[Kind, OrderedDict[str, Account]] = {
+            "npc": OrderedDict(),
+            "player": OrderedDict(),
+            "caller": OrderedDict(),
+            "total": OrderedDict(),
+        }
 
     def check(self, npc: str, player: str) -> None:
         """Whether one more turn may begin. Books nothing.
@@ -69,50 +80,56 @@ class Budgets:
         Raises:
             Refusal: `over_budget`, with the time after which a new try makes sense.
         """
-        now, settings, none = self._clock(), self._settings, Account()
-        for who, account, allowance in (
-            ("npc", self._npcs.get(npc, none), settings.npc),
-            ("player", self._players.get(player, none), settings.player),
-            ("total", self._total, settings.total),
-        ):
-            try:
-                _check(account, allowance, now, who)
-            except Refusal:
-                self._tally.count(f"over_budget_{who}")
-                raise
+        self._check(self._of_turn(npc, player))
 
     def turn(self, npc: str, player: str) -> None:
         """A turn begins, or waits to."""
-        now = self._clock()
-        for account, allowance in self._concerned(npc, player):
-            account.turns = _turns_left(account, allowance, now) - 1
-            account.at = account.last = now
+        self._begin(self._of_turn(npc, player))
 
     def spend(self, npc: str, player: str, tokens: int) -> None:
-        """A turn has cost tokens. One that runs is not cut off by that: the next is refused."""
+        """A turn has cost tokens, or what an NPC thinks of one has. One that runs is not cut off by
+        that: the next is refused.
+        """
+        self._spend(self._of_turn(npc, player), tokens)
+
+    def may_think(self, npc: str, player: str) -> bool:
+        """Whether something may be computed about a player that nobody waits for: it needs tokens,
+        and is no turn.
+        """
         today = _day(self._clock())
-        for account, _ in self._concerned(npc, player):
-            if account.day != today:
-                account.day, account.tokens = today, 0
-            account.tokens += tokens
-        self._tally.count("budget_tokens", tokens)
+        for name in self._of_turn(npc, player):
+            account, most = self._look(name), self._allowance(name).tokens_per_day
+            if most and account.day == today and account.tokens >= most:
+                self._tally.count(f"over_budget_{name[0]}")
+                return False
+        return True
+
+    def call(self, caller: str) -> None:
+        """A request to the API begins. Raises `Refusal` as `check` does; then nothing is booked."""
+        concerned = self._of_call(caller)
+        self._check(concerned)
+        self._begin(concerned)
+
+    def spend_call(self, caller: str, tokens: int) -> None:
+        """A request to the API has cost tokens."""
+        self._spend(self._of_call(caller), tokens)
 
     def of_npc(self, npc: str) -> "Spending":
         """What an NPC has used."""
-        return _spending(self._npcs.get(npc, Account()), self._settings.npc, self._clock())
+        return self._spending(("npc", npc))
 
     def of_all(self) -> "Spending":
         """What all have used together."""
-        return _spending(self._total, self._settings.total, self._clock())
+        return self._spending(_TOTAL)
 
     def gauges(self) -> dict[str, float]:
         """What was spent today."""
-        today = self._total.tokens if self._total.day == _day(self._clock()) else 0
-        return {"budget_tokens_today": today}
+        return {"budget_tokens_today": self.of_all().tokens}
 
     def snapshot(self) -> bytes:
         """All accounts as JSON."""
-        return msgspec.json.encode(Books(dict(self._npcs), dict(self._players), self._total))
+        npcs, players, callers = (dict(self._kept[k]) for k in ("npc", "player", "caller"))
+        return msgspec.json.encode(Books(npcs, players, self._look(_TOTAL), callers))
 
     def restore(self, data: bytes) -> None:
         """Go on with the accounts of a snapshot.
@@ -124,23 +141,83 @@ class Budgets:
             books = msgspec.json.decode(data, type=Books)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"no snapshot of budgets: {error}") from None
-        self._npcs, self._players = OrderedDict(books.npcs), OrderedDict(books.players)
-        self._total = books.total
+        self._kept["npc"] = OrderedDict(books.npcs)
+        self._kept["player"] = OrderedDict(books.players)
+        self._kept["caller"] = OrderedDict(books.callers)
+        self._kept["total"] = OrderedDict({"": books.total})
 
-    def _concerned(self, npc: str, player: str) -> list[tuple[Account, Allowance]]:
-        settings = self._settings
-        return [
-            (self._account(self._npcs, npc), settings.npc),
-            (self._account(self._players, player), settings.player),
-            (self._total, settings.total),
-        ]
+    @staticmethod
+    def _of_turn(npc: str, player: str) -> tuple[Name, ...]:
+        return (("npc", npc), ("player", player), _TOTAL)
 
-    def _account(self, accounts: OrderedDict[str, Account], who: str) -> Account:
-        account = accounts.setdefault(who, Account())
-        accounts.move_to_end(who)
+    @staticmethod
+    def _of_call(caller: str) -> tuple[Name, ...]:
+        return (("caller", caller), _TOTAL)
+
+    def _check(self, concerned: Iterable[Name]) -> None:
+        now = self._clock()
+        for name in concerned:
+            try:
+                _check(self._look(name), self._allowance(name), now, name[0])
+            except Refusal:
+                self._tally.count(f"over_budget_{name[0]}")
+                raise
+
+    def _begin(self, concerned: Iterable[Name]) -> None:
+        now = self._clock()
+        for name in concerned:
+            account = self._account(name)
+            account.turns = _turns_left(account, self._allowance(name), now) - 1
+            account.at = account.last = now
+
+    def _spend(self, concerned: Iterable[Name], tokens: int) -> None:
+        today = _day(self._clock())
+        for name in concerned:
+            account = self._account(name)
+            if account.day != today:
+                account.day, account.tokens = today, 0
+            account.tokens += tokens
+        self._tally.count("budget_tokens", tokens)
+
+    def _spending(self, name: Name) -> "Spending":
+        return _spending(self._look(name), self._allowance(name), self._clock())
+
+    def _allowance(self, name: Name) -> Allowance:
+        allowance: Allowance = getattr(self._settings, name[0])
+        return allowance
+
+    def _look(self, name: Name) -> Account:
+        """An account, or what would be in it."""
+        return self._kept[name[0]].get(name[1]) or Account()
+
+    def _account(self, name: Name) -> Account:
+        accounts = self._kept[name[0]]
+        account = accounts.setdefault(name[1], Account())
+        accounts.move_to_end(name[1])
         if len(accounts) > self._settings.accounts:
             accounts.popitem(last=False)
         return account
+
+
+def account_of(pack: str, npc: str) -> str:
+    """The name of an NPC's account: in all running scenes of a pack the same."""
+    return f"{pack}/{npc}"
+
+
+@dataclass(frozen=True, slots=True)
+class Purse:
+    """Pays for what one NPC thinks; see `npc.purse`."""
+
+    budgets: Budgets
+    npc: str
+
+    def allows(self, player: str) -> bool:
+        """See `npc.purse.Purse`."""
+        return self.budgets.may_think(self.npc, player)
+
+    def pay(self, player: str, tokens: int) -> None:
+        """See `npc.purse.Purse`."""
+        self.budgets.spend(self.npc, player, tokens)
 
 
 class Spending(msgspec.Struct, frozen=True):
@@ -164,7 +241,7 @@ def _spending(account: Account, allowance: Allowance, now: float) -> Spending:
 
 
 #: How each is called in a refusal.
-_NAMES = {"npc": "this NPC", "player": "you", "total": "this server"}
+_NAMES = {"npc": "this NPC", "player": "you", "caller": "this key", "total": "this server"}
 
 
 def _check(account: Account, allowance: Allowance, now: float, who: str) -> None:

@@ -177,8 +177,7 @@ class Delivery:
 
     def _spend(self, answer: Answer, usage: Usage) -> None:
         answer.usages.append(usage)
-        computed = usage.prompt_tokens - usage.cached_tokens + usage.completion_tokens
-        self._budgets.spend(self._account, answer.cue.session.player, computed)
+        self._budgets.spend(self._account, answer.cue.session.player, usage.computed)
 
     # What is no speech
 

@@ -5,6 +5,7 @@ from functools import partial
 from engine.errors import EngineError
 from gameserver.attendance import Attendance
 from gameserver.backstage import Backstage
+from gameserver.budgets import Purse, account_of
 from gameserver.floor import Floor
 from gameserver.messages import NpcRelation
 from gameserver.overheard import Overheard, Witnessed
@@ -63,6 +64,7 @@ class Ensemble:
             self._witnessed.tell(dialogue.feelings)
         told = ToldSource(lambda: self._pack.surroundings)
         dialogue.sources = (told, *dialogue.sources, *self._backstage.plot.sources(npc))
+        dialogue.purse = Purse(self._backstage.budgets, account_of(self._backstage.account, npc))
         dialogue.feelings.states = partial(self._story.state, npc)
         return Floor(dialogue, self._backstage)
 

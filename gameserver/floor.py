@@ -13,6 +13,7 @@ from engine.errors import EngineError
 from engine.outputs import RequestOutput
 from gameserver.answer import Answer, Cue, Ending, Lost, Spoken, bill
 from gameserver.backstage import Backstage
+from gameserver.budgets import account_of
 from gameserver.countenance import Countenance
 from gameserver.delivery import Delivery, Mode
 from gameserver.messages import Activity, TurnEnd, TurnError, TurnStart
@@ -43,7 +44,7 @@ class Floor:
     def __init__(self, dialogue: Dialogue, backstage: Backstage) -> None:
         self.dialogue = dialogue
         self.npc = dialogue.persona.id
-        self.account = f"{backstage.account}/{self.npc}"
+        self.account = account_of(backstage.account, self.npc)
         self.answer: Answer | None = None
         self.face = Countenance(dialogue, backstage.scene)
         self.gone = False

@@ -17,7 +17,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 
 from engine.ticket import Ticket
 from gameserver.access import LOOPBACK
-from gameserver.budgets import Budgets
+from gameserver.budgets import Budgets, Purse, account_of
 from gameserver.connection import Connection, House
 from gameserver.equipment import Equipment
 from gameserver.guards import GuardedConnection, Handshakes
@@ -32,6 +32,7 @@ from gameserver.nodes.neighbours import Neighbours
 from gameserver.nodes.placement import Placement
 from gameserver.nodes.tickets import Tickets
 from gameserver.overload.overload import Overload
+from gameserver.packs import pack_of
 from gameserver.protocol import FEATURES, Refusal
 from gameserver.relay.carriage import Junction
 from gameserver.relay.passage import Passages
@@ -86,6 +87,7 @@ class GameServer:
         self.port = 0
         self._settings = settings
         self._engine = cast.engine
+        self._scenes = cast.scenes
         self._tally = Tally()
         self.safety = Safety(settings.safety, self._tally, scripted=cast.engine.scripted)
         self.budgets = Budgets(settings.budgets, self._tally)
@@ -221,6 +223,11 @@ class GameServer:
             self._bridge.start()
             with contextlib.suppress(StoreDown, Refusal):  # then they are opened by who comes
                 await self._world.open_kept(OUTBOX)
+
+    def purse_of(self, stream: str, npc: str) -> Purse:
+        """Who pays for what an NPC of a running scene thinks; the scene need not run any more."""
+        pack = pack_of(stream, self._scenes)
+        return Purse(self.budgets, account_of(pack, npc))
 
     def hindrance(self) -> str:
         """Why nobody can play here just now; "" if one can."""

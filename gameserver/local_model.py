@@ -8,6 +8,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from engine.face import AnyEngine
+from gameserver.budgets import Budgets
 from gameserver.http.listener import Listener, bind
 from gameserver.http.openai.api import OpenAIApi
 from gameserver.keys import Key, Keys, key_line
@@ -20,6 +21,7 @@ class _Node:
 
     def __init__(self, engine: AnyEngine) -> None:
         self.engine: AnyEngine | None = engine
+        self.budgets: Budgets | None = None
         self.readiness = Readiness()
         self.readiness.state = "ready"
 

@@ -1,6 +1,7 @@
 """Where the scene packs are."""
 
 import importlib.resources
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -35,3 +36,13 @@ def find_packs(folders: tuple[str, ...]) -> tuple[Path, ...]:
             raise CannotFind(folder, "is neither a scene pack (no scene.yaml) nor holds any")
         packs += found
     return tuple(packs)
+
+
+def pack_of(stream: str, packs: Iterable[str]) -> str:
+    """The id of the pack that a running scene plays; its own where no pack has one like it.
+
+    Args:
+        packs: ids; they may hold dots, as do those of instances.
+    """
+    fitting = (pack for pack in packs if stream == pack or stream.startswith(f"{pack}."))
+    return max(fitting, key=len, default=stream)

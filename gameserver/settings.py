@@ -221,14 +221,14 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much may be generated for each NPC, each player, and all together. The API has no part in
-    this; its keys are for those who run the server.
-    """
+    """How much may be generated for each NPC, each player, each key of the API, and all."""
 
     npc: Allowance = Allowance()
     player: Allowance = Allowance()
+    #: A turn is a request here. Callers without a key share an account.
+    caller: Allowance = Allowance()
     total: Allowance = Allowance()
-    #: Players, and NPCs, whose accounts are kept; beyond, who was away longest begins anew.
+    #: Players, NPCs and keys whose accounts are kept; beyond, who was away longest begins anew.
     accounts: Count = 100_000
 
 

@@ -21,6 +21,7 @@ from npc.lore import Lorebook, LoreSource
 from npc.notes import Moment, Note, NoteSource, fitting
 from npc.persona import Persona
 from npc.prompt import STRANGER, PromptWriter, Utterance, stops
+from npc.purse import Free, Purse
 from npc.recall import Recall
 from npc.settings import ReplySettings
 from npc.shelf import Shelf
@@ -74,6 +75,7 @@ class Dialogue:
         sources: of what it has in mind, beside its lore; its feelings are among them. What the
             last one knows stands closest to the newest line, and is the last to be left out where
             room is short.
+        purse: pays for what it thinks.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class Dialogue:
         self.state = WorldState()
         self.present = frozenset[str]()
         self.feelings = Feelings(settings.feelings)
+        self.purse: Purse = Free()
         self.sources = (*sources, self.feelings)
         self._settings = settings
         self.recast(persona, prefix, others, lore, lore_tokens, reactions)
@@ -273,7 +276,8 @@ class Dialogue:
         self._transcript.add(line, answers=request.line.id)
         for source in self.sources:
             source.said(line, request.line, self.present)
-        if self._judge is not None and request.judged and text and request.line.kind == "player":
+        asked = request.judged and bool(text) and request.line.kind == "player"
+        if self._judge is not None and asked and self.purse.allows(request.line.who):
             self._have_judged(self._judge, request.line, line)
 
     def amend(self, turn: str, text: str, heard: int) -> None:
@@ -358,7 +362,8 @@ class Dialogue:
     def _have_judged(self, judge: Judge, heard: Line, said: Line) -> None:
         salt, private = self._salt(heard.audience), heard.audience is not None
         feel = partial(self.feelings.judged, heard.who, now=said.ts, private=private)
-        judge.ask(self.persona, self.prefix, heard, said, salt, feel)
+        pay = partial(self.purse.pay, heard.who)
+        judge.ask(self.persona, self.prefix, heard, said, salt, feel, pay)
 
     def _tell_heard(self, line: Line) -> None:
         for source in self.sources:

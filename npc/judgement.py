@@ -73,6 +73,7 @@ class Judge:
         said: Line,
         salt: str,
         on_verdict: Callable[[Verdict], None],
+        on_cost: Callable[[int], None],
     ) -> None:
         """Have a turn judged.
 
@@ -81,6 +82,7 @@ class Judge:
             heard, said: a player's line and the NPC's answer, as far as it was heard.
             salt: as for the turn itself.
             on_verdict: called in the event loop, once, if there is one.
+            on_cost: told, whether or not there is one, how many tokens were computed.
         """
         if self.busy:
             return
@@ -94,6 +96,8 @@ class Judge:
             if output.finish is None:
                 return
             self.busy = False
+            if output.usage is not None:
+                on_cost(output.usage.computed)
             if (verdict := read_verdict("".join(text))) is not None:
                 on_verdict(verdict)
 

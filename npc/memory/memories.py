@@ -29,6 +29,7 @@ from npc.memory.recall import Recall
 from npc.memory.records import Recollection, Spoken
 from npc.memory.scribe import Scribe
 from npc.memory.vectors import Embedder, HashingVectors, SentenceVectors, at_hand
+from npc.purse import PurseOf, free
 from npc.settings import MemorySettings
 from npc.transcript import Audience
 
@@ -109,14 +110,17 @@ class Memories:
         )
         return cls(book, embedder, settings, Scribe(None, settings, 0))
 
-    def start(self, engine: AnyEngine | None = None, priority: int = 2) -> None:
+    def start(
+        self, engine: AnyEngine | None = None, priority: int = 2, purse_of: PurseOf = free
+    ) -> None:
         """Make facts of talk, and let them fade, from now on.
 
         Args:
             engine: that makes the facts; None leaves that to rules.
             priority: class of what it is asked: that of ambient NPCs.
+            purse_of: finds who pays for it.
         """
-        self._scribe = Scribe(engine, self.settings, priority)
+        self._scribe = Scribe(engine, self.settings, priority, purse_of)
         self._keeping = asyncio.get_running_loop().create_task(self._keep())
 
     async def close(self) -> None:

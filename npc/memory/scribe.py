@@ -28,6 +28,7 @@ from npc.memory.distil import (
 )
 from npc.memory.records import Draft, Spoken, Talk, circle_text
 from npc.prompt import speaker
+from npc.purse import Purse, PurseOf, free
 from npc.settings import MemorySettings
 
 _TASK = (
@@ -77,27 +78,36 @@ class Scribe:
         useless: how many answers of the model were of no use.
     """
 
-    def __init__(self, engine: AnyEngine | None, settings: MemorySettings, priority: int) -> None:
+    def __init__(
+        self,
+        engine: AnyEngine | None,
+        settings: MemorySettings,
+        priority: int,
+        purse_of: PurseOf = free,
+    ) -> None:
         """
         Args:
             engine: that is asked; None, or one on a script, leaves all to the rules.
             priority: class of its requests: that of ambient NPCs.
+            purse_of: finds who pays; what the purse does not allow is left to the rules.
         """
         usable = engine is not None and not engine.scripted and settings.distil_by == "model"
         self._engine = engine if usable else None
         self._settings = settings
         self._priority = priority
+        self._purse_of = purse_of
         self.by_model = 0
         self.by_rules = 0
         self.useless = 0
 
     async def distil(self, talk: Talk) -> Distilled:
         """What is worth remembering of a talk. Without a useful answer rules decide."""
-        found = None
-        if self._engine is not None:
+        found, owner = None, talk.owner
+        purse = self._purse_of(owner.stream, owner.npc)
+        if self._engine is not None and purse.allows(owner.player):
             try:
                 async with asyncio.timeout(self._settings.distil_timeout_s):
-                    found = judged(talk, await self._ask(self._engine, talk))
+                    found = judged(talk, await self._ask(self._engine, talk, purse))
             except (EngineError, TimeoutError):
                 found = None
             self.useless += found is None
@@ -107,23 +117,25 @@ class Scribe:
         self.by_rules += 1
         return by_rules(talk)
 
-    async def _ask(self, engine: AnyEngine, talk: Talk) -> str:
+    async def _ask(self, engine: AnyEngine, talk: Talk, purse: Purse) -> str:
         params = SamplingParams(
             max_tokens=self._settings.distil_tokens, temperature=0.0, grammar=_GRAMMAR
         )
         ids = self._prompt(engine, talk)
         if len(ids) + params.max_tokens > engine.max_model_len:
             return ""
-        answer = [
-            output.text
-            async for output in engine.stream(
-                ids,
-                params,
-                priority=self._priority,
-                salt=_salt(talk),
-                shares=("memory",),
-            )
-        ]
+        answer, computed = list[str](), 0
+        asked = engine.stream(
+            ids, params, priority=self._priority, salt=_salt(talk), shares=("memory",)
+        )
+        try:
+            async for output in asked:
+                answer.append(output.text)
+                # The bill comes last; who gives up before it pays for what there was.
+                computed += len(output.token_ids) + (0 if computed else len(ids))
+                computed = output.usage.computed if output.usage is not None else computed
+        finally:
+            purse.pay(talk.owner.player, computed)
         return "".join(answer)
 
     def _prompt(self, engine: AnyEngine, talk: Talk) -> list[int]:

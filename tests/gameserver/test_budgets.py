@@ -151,6 +151,49 @@ def test_so_many_accounts_are_kept() -> None:
     assert refusal(kept, player="ann") is None
 
 
+def test_what_an_npc_thinks_costs_tokens_and_is_no_turn() -> None:
+    clock = Clock()
+    rules = {"turns_per_minute": 1, "cooldown_s": 5, "tokens_per_day": 100}
+    kept = budgets(clock, player=rules)
+    kept.turn("inn/mira", "ann")
+    for _ in range(4):
+        assert kept.may_think("inn/mira", "ann")
+        kept.spend("inn/mira", "ann", 25)
+    assert not kept.may_think("inn/mira", "ann")
+    assert kept.may_think("inn/mira", "bob")
+    clock.now += 86_400
+    assert kept.may_think("inn/mira", "ann")
+
+
+@pytest.mark.parametrize("account", ["npc", "player", "total"])
+def test_thinking_stops_with_the_tokens_of_any_account(account: str) -> None:
+    kept = budgets(Clock(), **{account: {"tokens_per_day": 10}})
+    kept.spend("inn/mira", "ann", 10)
+    assert not kept.may_think("inn/mira", "ann")
+
+
+def test_requests_to_the_api_are_booked_by_key_and_in_total() -> None:
+    clock = Clock()
+    settings = {"caller": {"turns_per_minute": 1}, "total": {"tokens_per_day": 100}}
+    kept = budgets(clock, **settings)
+    kept.call("studio")
+    with pytest.raises(Refusal, match="this key"):
+        kept.call("studio")
+    kept.call("tools")
+    kept.spend_call("tools", 100)
+    assert refusal(kept) is not None, "players and callers share the total"
+    after = budgets(clock, **settings)
+    after.restore(kept.snapshot())
+    with pytest.raises(Refusal, match="this key"):
+        after.call("studio")
+
+
+def test_a_snapshot_without_callers_is_as_it_was() -> None:
+    kept = budgets(Clock())
+    kept.turn("inn/mira", "ann")
+    assert set(msgspec.json.decode(kept.snapshot())) == {"npcs", "players", "total"}
+
+
 @given(
     moves=st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.floats(0, 30))),
     most=st.integers(1, 5),
@@ -190,6 +233,19 @@ async def test_a_line_over_budget_is_refused_and_nobody_hears_it(tmp_path: Path)
         # Scene and persona were computed before; each turn costs its own part and its reply.
         assert 3 * len("Yes.") < gauges["budget_tokens_today"] < 600
         assert sum(m["t"] == "player.said" for m in ann.log) == 3
+
+
+async def test_what_npcs_think_in_all_running_scenes_of_a_pack_is_on_one_account(
+    tmp_path: Path,
+) -> None:
+    spending = {"npc": {"tokens_per_day": 10}}
+    async with serving(tmp_path, ["Yes."], pack={"id": "inn.north"}, budgets=spending) as server:
+        server.purse_of("inn.north.7", "mira").pay("ann", 10)  # an instance
+        assert not server.purse_of("inn.north", "mira").allows("bob")
+        assert server.purse_of("inn.north", "harn").allows("ann")
+        assert server.purse_of("inn.northern", "mira").allows("ann")  # a pack that is gone
+        ann = await Player.enter(server, scene="inn.north")
+        assert (await ann.say())["d"]["code"] == "over_budget"
 
 
 async def test_what_a_reply_costs_is_over_the_budget_only_for_the_next(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from engine.api import AsyncEngine
 from engine.errors import QueueFull
-from engine.outputs import RequestOutput
+from engine.outputs import RequestOutput, Usage
 from npc.dialogue import Dialogue, TurnRequest
 from npc.judgement import GRAMMAR, Verdict, read_verdict
 from npc.relations import Relation
@@ -51,6 +51,39 @@ def test_a_turn_is_judged_after_it_at_the_lowest_priority_from_what_its_hearers_
     answer(engine, RISING)
     assert talk.feelings.relations.of("anna") == Relation(4)
     assert talk.feelings.mood.at(0).name == "amused"
+
+
+class Counting:
+    """A purse that is counted, and may be empty."""
+
+    def __init__(self, *, empty: bool = False) -> None:
+        self.empty = empty
+        self.paid: list[tuple[str, int]] = []
+
+    def allows(self, player: str) -> bool:
+        return not self.empty
+
+    def pay(self, player: str, tokens: int) -> None:
+        self.paid.append((player, tokens))
+
+
+@pytest.mark.parametrize("text", [RISING, "no verdict at all"])
+def test_what_a_verdict_costs_is_paid_for_whatever_it_says(text: str) -> None:
+    engine, purse = RecordingEngine(), Counting()
+    talk = dialogue(engine, settings=JUDGED)
+    talk.purse = purse
+    turn(talk, "Hello!")
+    bill = Usage(100, 60, 7, 0.0, 0.0, 0.0, 0.0)
+    engine.submitted[-1].on_output(RequestOutput(0, text, (), "stop", bill))
+    assert purse.paid == [("anna", 47)]
+
+
+def test_who_cannot_pay_is_not_judged() -> None:
+    engine = RecordingEngine()
+    talk = dialogue(engine, settings=JUDGED)
+    talk.purse = Counting(empty=True)
+    turn(talk, "Hello!")
+    assert len(engine.submitted) == 1
 
 
 def test_one_turn_at_a_time_is_judged() -> None:

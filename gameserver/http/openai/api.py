@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from engine.face import AnyEngine
+from gameserver.budgets import Budgets
 from gameserver.http.openai.answers import Model, ModelList
 from gameserver.http.openai.auth import caller as caller_of
 from gameserver.http.openai.body import decode_body, read_body
@@ -22,12 +23,13 @@ from gameserver.http.openai.chat import chat
 from gameserver.http.openai.completions import completions
 from gameserver.http.openai.document import openapi_document
 from gameserver.http.openai.embeddings import embeddings
-from gameserver.http.openai.errors import ApiError, unready
+from gameserver.http.openai.errors import ApiError, over_budget, unready
 from gameserver.http.openai.logprobs import Spelling
 from gameserver.http.openai.schema import ChatRequest, CompletionRequest, EmbeddingRequest
 from gameserver.http.openai.streaming import ClientGone, unless_gone
 from gameserver.http.openai.tally import ApiTally
 from gameserver.keys import Keys
+from gameserver.protocol import Refusal
 from gameserver.readiness import Readiness
 from gameserver.settings import ApiSettings
 
@@ -46,6 +48,10 @@ class Node(Protocol):
     @property
     def engine(self) -> AnyEngine | None:
         """The engine, once it is there."""
+
+    @property
+    def budgets(self) -> Budgets | None:
+        """What may be generated; None where nobody counts."""
 
 
 class OpenAIApi:
@@ -110,6 +116,7 @@ class OpenAIApi:
                     spelling=self._spelling or Spelling(engine.tokenizer),
                     model=self._name(fields.model),
                     caller=caller,
+                    pay=self._pays(caller),
                     on_end=self._stream_ended,
                 )
                 response = await unless_gone(request.receive, endpoint(call, fields))
@@ -147,6 +154,21 @@ class OpenAIApi:
             response = ApiError(500, "internal error").response()
         self.tally.answered(request.scope["route"].path, response.status_code)
         return response
+
+    def _pays(self, caller: str) -> Callable[[int], None]:
+        """Book a request, and return what books the tokens it costs.
+
+        Raises:
+            ApiError: 429, a budget is used up.
+        """
+        budgets = self._node.budgets
+        if budgets is None:
+            return lambda tokens: None
+        try:
+            budgets.call(caller)
+        except Refusal as refusal:
+            raise over_budget(refusal) from refusal
+        return partial(budgets.spend_call, caller)
 
     def _stream_ended(self, outcome: str) -> None:
         self.tally.open -= 1

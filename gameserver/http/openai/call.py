@@ -34,6 +34,7 @@ class Call:
     Attributes:
         model: name of the model, as the client asked for it.
         caller: whose key it came with.
+        pay: told how many tokens were computed for it, bit by bit.
         on_end: told how a stream ended.
     """
 
@@ -42,6 +43,7 @@ class Call:
     spelling: Spelling
     model: str
     caller: str
+    pay: Callable[[int], None]
     on_end: Callable[[str], None]
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
@@ -122,6 +124,7 @@ class Call:
             # What one caller has had computed must not show in the times of another.
             salt=f"http {self.caller} {fields.cache_salt or ''}",
             shares=self.shares,
+            pay=self.pay,
             prompt_field=prompt_field,
         )
 

@@ -1,5 +1,6 @@
 """`POST /v1/embeddings`."""
 
+import asyncio
 import base64
 
 import numpy as np
@@ -27,11 +28,15 @@ async def embeddings(call: Call, fields: EmbeddingRequest) -> Response:
         found = await call.engine.embed(prompts, shares=call.shares)
     except EngineError as error:
         raise from_engine(error, "input") from error
+    except asyncio.CancelledError:  # the client is gone; how far its texts were read, nobody says
+        call.pay(sum(map(len, prompts)))
+        raise
     vectors = [one.vector for one in found]
     if fields.dimensions is not None:
         vectors = [_shortened(vector, fields.dimensions) for vector in vectors]
     plain = fields.encoding_format != "base64"
     tokens = sum(one.prompt_tokens for one in found)
+    call.pay(tokens)
     return call.whole(
         EmbeddingList(
             data=[

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from engine.errors import ContextExceeded, EngineError, EngineStopped, Halted, InvalidRequest
 from engine.params import SamplingParams
+from gameserver.protocol import Refusal
 
 #: Names that the engine's complaints about parameters begin with.
 _SAMPLING = frozenset(field.name for field in fields(SamplingParams))
@@ -90,6 +91,12 @@ def too_long(prompt: int, wanted: int, limit: int, param: str) -> ApiError:
 def unready(message: str) -> ApiError:
     """The node cannot answer yet, or not any more."""
     return ApiError(503, message, code="not_ready", retry_s=UNREADY_RETRY_S)
+
+
+def over_budget(refusal: Refusal) -> ApiError:
+    """No more may be generated for this caller, or for anybody, until later."""
+    retry_s = math.ceil((refusal.retry_ms or 0) / 1000)
+    return ApiError(429, refusal.msg, code="over_budget", retry_s=retry_s)
 
 
 def from_engine(error: EngineError, param: str) -> ApiError:

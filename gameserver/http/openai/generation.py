@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -30,6 +30,7 @@ class Order:
         priority: class in the engine.
         salt: only requests of equal salt share what was cached.
         shares: on whose account it runs.
+        pay: told how many tokens each choice has cost.
         prompt_field: the field of the request that holds the prompts, for errors.
     """
 
@@ -39,6 +40,7 @@ class Order:
     priority: int
     salt: str
     shares: tuple[str, ...]
+    pay: Callable[[int], None]
     prompt_field: str
 
 
@@ -127,6 +129,8 @@ class Generation:
             self._tickets.append(ticket)
 
     def _take(self, index: int, output: RequestOutput) -> None:
+        if output.usage is not None:  # also of one that was cancelled, for which nobody waits
+            self._order.pay(output.usage.computed)
         self._outputs.put_nowait((index, output))
 
     def _check(self, index: int, output: RequestOutput) -> None:

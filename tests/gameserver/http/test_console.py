@@ -30,6 +30,7 @@ class FakeNode:
         self.readiness = Readiness()
         self.alive = True
         self.engine = None
+        self.budgets = None
         self.prompts: Mapping[str, Prompt] | None = None
         self.inspector: Inspector | None = None
         self.memories: Memories | None = None

@@ -1,5 +1,6 @@
 """Facts are what a player said of themselves; a model's notes count only as far as they hold."""
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import Any, cast
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.api import AsyncEngine
 from engine.errors import EngineError, EngineStopped
-from engine.outputs import RequestOutput
+from engine.outputs import RequestOutput, Usage
 from npc.memory.distil import MAX_FACT, MAX_FACTS, MAX_SUMMARY, by_rules, importance_of
 from npc.memory.records import Spoken, Talk
 from npc.memory.scribe import Scribe, judged
@@ -205,6 +206,66 @@ async def test_rules_decide_where_the_model_is_no_help(engine: Answering) -> Non
     made = await writer.distil(talk("My sister Lena is ill."))
     assert [fact.text for fact in made.facts] == ["My sister Lena is ill."]
     assert (writer.by_model, writer.by_rules, writer.useless) == (0, 1, 1)
+
+
+class Purse:
+    """Counts, and may be empty."""
+
+    def __init__(self, *, empty: bool = False) -> None:
+        self.empty = empty
+        self.asked: list[tuple[str, str]] = []
+        self.paid: list[tuple[str, int]] = []
+
+    def of(self, stream: str, npc: str) -> "Purse":
+        self.asked.append((stream, npc))
+        return self
+
+    def allows(self, player: str) -> bool:
+        return not self.empty
+
+    def pay(self, player: str, tokens: int) -> None:
+        self.paid.append((player, tokens))
+
+
+class Billing(Answering):
+    """Says what an answer costs; or is given up while it says the first words."""
+
+    hangs = False
+
+    async def stream(self, ids: list[int], params: Any, **rest: Any) -> Any:
+        self.asked.append({"read": len(ids)})
+        yield RequestOutput(0, self.text[:7], (1, 2, 3))
+        if self.hangs:
+            await asyncio.Event().wait()
+        bill = Usage(len(ids), 10, 9, 0.0, 0.0, 0.0, 0.0)
+        yield RequestOutput(0, self.text[7:], (4,), "stop", bill)
+
+
+@pytest.mark.parametrize("text", [answer(("Sister Lena is ill.", 3)), "nonsense"])
+async def test_notes_are_paid_for_by_whose_talk_it_is(text: str) -> None:
+    engine, purse = Billing(text), Purse()
+    said = talk("My sister Lena is ill.")
+    writer = Scribe(cast(AsyncEngine, engine), memory_settings(), 2, purse.of)
+    await writer.distil(said)
+    assert purse.asked == [(said.owner.stream, said.owner.npc)]
+    assert purse.paid == [(said.owner.player, engine.asked[0]["read"] - 10 + 9)]
+
+
+async def test_notes_that_are_given_up_are_paid_for_as_far_as_they_got() -> None:
+    engine, purse = Billing("a b c d e f g"), Purse()
+    engine.hangs = True
+    settings = memory_settings(distil_timeout_s=0.01)
+    said = talk("My sister Lena is ill.")
+    await Scribe(cast(AsyncEngine, engine), settings, 2, purse.of).distil(said)
+    assert purse.paid == [(said.owner.player, engine.asked[0]["read"] + 3)]
+
+
+async def test_rules_make_the_notes_of_who_cannot_pay() -> None:
+    engine, purse = Billing(answer(("Sister Lena is ill.", 3))), Purse(empty=True)
+    writer = Scribe(cast(AsyncEngine, engine), memory_settings(), 2, purse.of)
+    made = await writer.distil(talk("My sister Lena is ill."))
+    assert [fact.text for fact in made.facts] == ["My sister Lena is ill."]
+    assert engine.asked == purse.paid == []
 
 
 async def test_a_script_and_a_wish_for_rules_ask_no_model() -> None:

@@ -18,6 +18,7 @@ from engine.config import EngineConfig
 from engine.decoding.sampling import Sampled
 from engine.plan import StepPlan
 from engine.scripted import ScriptedModel
+from gameserver.budgets import Budgets
 from gameserver.http.listener import Listener, bind
 from gameserver.http.openai.api import OpenAIApi
 from gameserver.keys import Keys
@@ -38,6 +39,7 @@ class Served:
     url: str = ""
     readiness: Readiness = field(default_factory=Readiness)
     api: OpenAIApi | None = None
+    budgets: Budgets | None = None
 
     def client(self, **options: Any) -> AsyncOpenAI:
         """The official client; it does not try again by itself."""
@@ -90,6 +92,7 @@ async def serving(
     step_ms: float = 0.5,
     keys: Keys | None = None,
     engine: dict[str, Any] | None = None,
+    budgets: Budgets | None = None,
     **settings: Any,
 ) -> AsyncIterator[Served]:
     """The API over an engine, or over a script; `engine` and `settings` change theirs."""
@@ -98,7 +101,7 @@ async def serving(
         config = msgspec.convert({"script_step_ms": step_ms, **(engine or {})}, EngineConfig)
         running = AsyncEngine(scripted(running), config)
     await running.start()
-    served = Served(running)
+    served = Served(running, budgets=budgets)
     served.readiness.state = "ready"
     served.api = OpenAIApi(served, msgspec.convert(settings, ApiSettings), keys or Keys({}))
     app = Starlette(
