@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
@@ -13,7 +14,7 @@ from rich.markup import escape
 
 from gameserver import cards_cli, doctor_cli, halt_cli, logs, memory_cli, model_cli, quests_cli
 from gameserver.complaint import complain, fail
-from gameserver.folders import data_folder
+from gameserver.folders import CannotWrite, check_writable, data_folder
 from gameserver.packs import CannotFind, find_packs
 
 # Everything that reaches the engine imports torch, which takes seconds: `serve` does so itself, and
@@ -40,8 +41,14 @@ _err = Console(stderr=True, highlight=False)
 
 
 @cli.callback()
-def troupe(context: typer.Context) -> None:
+def troupe(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
+) -> None:
     """Without a command, say what there is."""
+    if version:
+        typer.echo(f"troupe {metadata.version('troupe-npc')}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -189,6 +196,8 @@ def serve(
     display = StartupDisplay(_err)
     try:
         settings = _overridden(_computed_by(engine, Settings.load(config), remote), given)
+        if profile is not None:
+            check_writable(profile)
         node = Application(
             settings,
             data_dir=data_folder(settings),
@@ -201,7 +210,7 @@ def serve(
             asyncio.run(node.run(on_ready=lambda: _welcome(display, node)))
     except (
         *(EngineError, PackError, SettingsError, StoreError, RulesError),
-        *(CannotFind, CannotStart, OSError),
+        *(CannotFind, CannotStart, CannotWrite, OSError),
     ) as error:
         display.close()
         complain(str(error))

@@ -337,7 +337,9 @@ def _scenes(settings: Settings) -> Iterator[Finding]:
             people += len(load_roster(load_pack(folder)))
         except PackError as error:
             yield Finding("scenes", "broken", str(error), stuck, "correct the file")
-    yield Finding("scenes", "ok", f"{len(folders)} packs, {people} NPCs")
+    yield Finding(
+        "scenes", "ok", f"{len(folders)} {'pack' if len(folders) == 1 else 'packs'}, {people} NPCs"
+    )
 
 
 def _cpu_flags() -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Where models are kept: what a program can fetch again."""
+"""Where models are kept (what a program can fetch again), and whether results can be written."""
 
 import os
 import sys
@@ -29,3 +29,20 @@ def user_cache_folder() -> Path:
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "troupe"
+
+
+class CannotWrite(Exception):
+    """A result could not be written where it was to go; the message says where and why."""
+
+
+def check_writable(file: Path) -> None:
+    """Make sure before long work that its result can be written to `file`, which is there
+    afterwards, empty if it was not before.
+
+    Raises:
+        CannotWrite: it cannot.
+    """
+    try:
+        file.open("a").close()
+    except OSError as error:
+        raise CannotWrite(f"cannot write {file}: {error.strerror}") from error

@@ -41,6 +41,9 @@ def _switch(console: str, what: str) -> None:
         if answer.status_code != httpx.codes.OK:
             problem = f"{console} is no console, or refuses: {answer.text[:200].strip()}"
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        problem = f"no console at {console}: {error}"
+        problem = (
+            f"no console at {console}: {error}; start a server with `troupe serve`, or name its "
+            "console with --console"
+        )
     if problem:
         fail(problem)

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from gameserver.complaint import fail
+from gameserver.folders import CannotWrite, check_writable
 
 # What reaches the engine imports torch, which takes seconds; a server is asked without.
 if TYPE_CHECKING:
@@ -194,7 +195,9 @@ def bench(
 
     try:
         plan = session.Plan.checked(profile, passes, rate, concurrency, tokens, seed, vocab)
-    except ValueError as error:
+        if to_json is not None:
+            check_writable(to_json)
+    except (ValueError, CannotWrite) as error:
         fail(str(error))
 
     async def a_server() -> dict[str, object]:

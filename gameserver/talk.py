@@ -161,11 +161,12 @@ class Chat:
         usage, facts = payload["usage"], []
         if payload["status"] != "completed":
             facts.append(payload["status"])
-        if usage["ttft_ms"] is not None:
-            facts.append(f"first token {usage['ttft_ms']} ms")
-        if usage["prompt"]:
+        if usage["prompt"]:  # greetings and barks come from a file
+            if usage["ttft_ms"] is not None:
+                facts.append(f"first token {usage['ttft_ms']} ms")
             facts.append(f"{usage['cached']} of {usage['prompt']} prompt tokens cached")
-        self._print("  " + ", ".join(facts), "dim")
+        if facts:
+            self._print("  " + ", ".join(facts), "dim")
 
     def _presence(self, change: Message) -> None:
         player = change["player"]

@@ -17,6 +17,7 @@ from websockets.typing import Subprotocol
 from gameserver.protocol import PATH, SUBPROTOCOL
 
 Message = dict[str, Any]
+_NAMED = 12  # scenes of which an error names the ids
 
 
 class TalkError(Exception):
@@ -94,22 +95,36 @@ class Visitor:
                 "certificate of a server of your own"
             ) from error
         except (OSError, TimeoutError) as error:
-            raise TalkError(f"nobody answers at {address} ({error}): is Troupe running?") from error
-        except (InvalidURI, InvalidHandshake) as error:
             raise TalkError(
-                f"{address} is not a Troupe game port ({error}): its address begins with ws://, "
-                "or wss:// if the server has TLS"
+                f"nobody answers at {address} ({error}): start a server with `troupe serve`, or "
+                "name its game port with --url"
+            ) from error
+        except InvalidURI as error:
+            raise TalkError(
+                f"{url} is no address of a game port: that begins with ws://, or wss:// if the "
+                "server has TLS"
+            ) from error
+        except InvalidHandshake as error:
+            raise TalkError(
+                f"{address} is not a Troupe game port ({error}): `troupe serve` prints its address "
+                "beside that of the playground"
             ) from error
         except ConnectionClosed as error:
             reason = error.rcvd.code if error.rcvd else "connection lost"
             raise TalkError(f"the server ended the conversation ({reason})") from error
 
     async def join(self, scene: str | None, *, greet: bool) -> Room:
-        """Enter a scene, the first one there is if None."""
+        """Enter a scene, the first one there is if None.
+
+        Raises:
+            TalkError: there is no such scene, or the server refuses.
+        """
         if scene is None:
             if not self.scenes:
                 raise TalkError("the server has no scenes")
             scene = self.scenes[0]["id"]
+        elif scene not in (known := [one["id"] for one in self.scenes]):
+            raise TalkError(f"there is no scene {scene!r}; there are {', '.join(known[:_NAMED])}")
         number = await self.command("scene.join", {"scene": scene, "greet": greet})
         joined = await self._expect("scene.joined", number)
         self.stream = joined["st"]

@@ -82,12 +82,22 @@ def test_an_option_out_of_range_gives_one_line() -> None:
     assert "--port" in result.stderr
 
 
+def test_a_profile_that_cannot_be_written_is_told_before_the_start() -> None:
+    result = run("serve", "--profile", "/no/such/folder/run.txt")
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert "cannot write /no/such/folder/run.txt" in result.stderr
+
+
+def test_the_version_is_told() -> None:
+    assert CliRunner().invoke(cli, ["--version"]).output.startswith("troupe 0.")
+
+
 def test_talk_without_a_server_gives_one_line() -> None:
     with bind("127.0.0.1", 0, "") as closed:
         port = closed.getsockname()[1]
     result = run("talk", "--url", f"ws://127.0.0.1:{port}", "--once", "mira", "Hello")
     assert result.returncode == 1
-    assert "is Troupe running?" in result.stderr
+    assert "`troupe serve`, or name its game port with --url" in result.stderr
 
 
 def test_packs_are_found_alone_or_in_a_folder(tmp_path: Path) -> None:

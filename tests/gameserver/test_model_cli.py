@@ -57,6 +57,7 @@ async def test_a_key_that_troupe_made_opens_a_server_that_was_told_so(tmp_path: 
         (("complete", "Hi", "--model", "/no/such/model.gguf"), "no model"),
         (("bench", "--profile", "huge"), "lonely, cpu"),
         (("bench", "--passes", "cold"), "first, again, new"),
+        ((*BENCH, "--json", "/no/such/folder/out.json"), "cannot write /no/such/folder"),
         (("key", "a b"), "letters"),
     ],
 )

@@ -84,7 +84,7 @@ async def test_once_passes_on_a_refusal(url: str) -> None:
 
 
 async def test_a_scene_that_does_not_exist_is_an_error(url: str) -> None:
-    with pytest.raises(TalkError, match="no scene"):
+    with pytest.raises(TalkError, match=r"no scene 'atlantis'; there are gilded_griffin$"):
         await say_once(url, "atlantis", "Ada", "mira", "Hello")
 
 
