@@ -1,5 +1,7 @@
 """The NPCs of a running scene."""
 
+from collections.abc import Collection
+from contextlib import suppress
 from functools import partial
 
 from engine.errors import EngineError
@@ -9,7 +11,7 @@ from gameserver.budgets import Purse, account_of
 from gameserver.floor import Floor
 from gameserver.messages import NpcRelation
 from gameserver.overheard import Overheard, Witnessed
-from gameserver.protocol import Code, Refusal
+from gameserver.protocol import Code, Refusal, now_ms
 from gameserver.refusals import refusal_of
 from npc.cast import OpenScene
 from npc.dialogue import Line
@@ -61,7 +63,7 @@ class Ensemble:
         if (felt := self._ledger.felt(npc)) is not None:
             dialogue.feelings.restore(felt)
         else:
-            self._witnessed.tell(dialogue.feelings)
+            self._witnessed.tell(npc, dialogue.feelings)
         told = ToldSource(lambda: self._pack.surroundings)
         dialogue.sources = (told, *dialogue.sources, *self._backstage.plot.sources(npc))
         dialogue.purse = Purse(self._backstage.budgets, account_of(self._backstage.account, npc))
@@ -89,23 +91,44 @@ class Ensemble:
             floor.dialogue.present = present
             floor.attend(connected)
 
-    def hear(self, line: Line, *, without: str | None = None) -> None:
-        """Everybody hears a line, but one who knows it already."""
-        self._overheard.hear(line)
+    def hear(
+        self, line: Line, *, without: str | None = None, near: Collection[str] | None = None
+    ) -> None:
+        """Everybody hears a line, but one who knows it already.
+
+        Args:
+            near: ids of the NPCs who hear it; None: all of them.
+        """
+        if near is None:
+            self._overheard.hear(line)
+        else:  # they are made for it, so that those who are made later do not know
+            for npc in near:
+                with suppress(Refusal):
+                    self.floor(npc)
         for npc, floor in self.floors.items():
-            if npc != without:
+            if npc != without and (near is None or npc in near):
                 floor.dialogue.hear(line)
 
-    def happened(self, what: Happening, player: str | None, *, private: bool = False) -> None:
+    def happened(
+        self,
+        what: Happening,
+        player: str | None,
+        *,
+        private: bool = False,
+        near: Collection[str] | None = None,
+    ) -> None:
         """Let all NPCs feel what they feel about something.
 
         Args:
             player: who caused it; None for the world.
-            private: only this player could see it.
+            private: not everybody could see it.
+            near: ids of the NPCs who notice it; None: all of them.
         """
-        news = self._witnessed.see(what, player, private=private)
-        for floor in self.floors.values():
-            news(floor.dialogue.feelings)
+        state, now = self._story.state("", player or ""), now_ms()
+        self._witnessed.see(what, player, state, private=private, near=near)
+        for npc, floor in self.floors.items():
+            if near is None or npc in near:
+                floor.dialogue.feelings.happened(what, player, now, private=private)
         self.look()
 
     def look(self) -> None:

@@ -1,10 +1,12 @@
 """What happens in the world of a running scene, and who gets to know of it."""
 
 import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gameserver.admission import TokenBucket
 from gameserver.attendance import Attendance
 from gameserver.backstage import Backstage
 from gameserver.commands import RaiseEvent
@@ -12,6 +14,8 @@ from gameserver.ensemble import Ensemble
 from gameserver.messages import WorldEvent
 from gameserver.newsroom import Newsroom
 from gameserver.protocol import Code, Refusal
+from gameserver.state.earshot import Circle, Earshot
+from gameserver.state.scene_state import Change
 from gameserver.streams import Latest
 from npc.cast import OpenScene
 from scenes.document import Scalar
@@ -21,8 +25,13 @@ if TYPE_CHECKING:
     from gameserver.session import Session
 
 
+_EVERYBODY = Circle()
+
+
 class Happenings:
-    """Takes in events and facts, of players and of the world; tells players, NPCs and the plot."""
+    """Takes in events, facts and changes of things, of players and the world; tells players, NPCs and
+    the plot.
+    """
 
     def __init__(
         self,
@@ -30,23 +39,29 @@ class Happenings:
         backstage: Backstage,
         attendance: Attendance,
         ensemble: Ensemble,
+        earshot: Earshot,
         meta: Latest,
     ) -> None:
         """`meta` is the scene's `scene.meta`."""
         self._pack = pack
         self._attendance = attendance
         self._ensemble = ensemble
+        self._earshot = earshot
         self._meta = meta
         self._scene = backstage.scene
         self._plot = backstage.plot
         self._safety = backstage.safety
         self._limits = backstage.settings.limits
         self._overload = backstage.overload
-        self._newsroom = Newsroom(self._scene)
+        self._tally = backstage.tally
+        self._newsroom = Newsroom(self._scene, backstage.settings.flow, backstage.tally)
+        self._pace = backstage.settings.state
+        self._changes: dict[str, TokenBucket] = {}  # of each thing
 
     def adopt(self, pack: OpenScene) -> None:
         """Follow a new version of the pack."""
         self._pack = pack
+        self._changes = {name: b for name, b in self._changes.items() if name in pack.noticed}
 
     def raise_event(self, session: "Session", event: RaiseEvent) -> None:
         """A world event that a player's game may raise if the scene file lists it.
@@ -90,6 +105,30 @@ class Happenings:
         self._plot.occurred(what)
         self._spread(what)
 
+    def change(self, changes: Sequence[Change], player: str | None) -> None:
+        """Things are otherwise than before. Who is near them feels, knows and says what the scene
+        file has for that, and quests may go on; of a thing that changes all the time only now and
+        then.
+
+        Args:
+            player: who did it; None for the world.
+        """
+        for change in changes:
+            name, pace = f"{change.e}.{change.k}", self._pace
+            bucket = self._changes.setdefault(
+                name, TokenBucket(pace.noticed_per_s, pace.noticed_burst)
+            )
+            if bucket.take():
+                self._tally.count("state_unnoticed")
+                continue
+            what = Happening("thing", name, {"is": change.now, "was": change.before})
+            circle = self._earshot.around(change.e, self._pack)
+            who = player if circle.holds(player) else None
+            private = circle.sessions is not None
+            self._ensemble.happened(what, who, private=private, near=circle.npcs)
+            self._plot.occurred(what)
+            self._spread(what, circle)
+
     def settle(self, action: str, ok: bool, data: Any) -> None:
         """A system beside the players' games says what became of an NPC's action.
 
@@ -119,23 +158,32 @@ class Happenings:
             self._scene.append("world.event", WorldEvent(name, now, src, state=True))
             self._meta.changed()
 
-    def _spread(self, what: Happening) -> None:
+    def _spread(self, what: Happening, circle: Circle = _EVERYBODY) -> None:
         """Let NPCs know what the scene file says of a happening, and let those speak whom it wakes.
+        It is all between those who notice it, as a line is that not everybody hears.
 
         Nobody is woken for an empty room, nor while the NPC has no words or others wait for theirs:
         then it only knows.
         """
-        for news, line in self._newsroom.of(self._pack.news, what, self._plot.story.public()):
+        if circle.sessions is not None and not circle.sessions:
+            return
+        state = self._plot.story.public()
+        for news, line in self._newsroom.of(self._pack.news, what, state, circle):
             woken = None
-            if self._may_wake() and self._newsroom.wakes(news):
+            if self._may_wake(news.wakes, circle) and self._newsroom.wakes(news):
                 with contextlib.suppress(Refusal):
                     floor = self._ensemble.floor(news.wakes)
-                    floor.offer(self._newsroom.cue(line), lambda: None)
+                    floor.offer(self._newsroom.cue(line, circle), lambda: None)
                     woken = news.wakes
-            self._ensemble.hear(line, without=woken)
+            self._ensemble.hear(line, without=woken, near=circle.npcs)
 
-    def _may_wake(self) -> bool:
-        return bool(self._attendance.connected()) and not self._overload.quiet
+    def _may_wake(self, npc: str, circle: Circle) -> bool:
+        if circle.npcs is not None and npc not in circle.npcs:
+            return False
+        connected = self._attendance.connected()
+        if circle.sessions is not None:
+            connected &= circle.sessions
+        return bool(connected) and not self._overload.quiet
 
 
 def _happening(name: str, data: Any) -> Happening:

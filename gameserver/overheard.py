@@ -5,7 +5,7 @@ have heard and seen what happened all the same.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -13,6 +13,7 @@ from gameserver.protocol import now_ms
 from npc.dialogue import Dialogue, Line
 from npc.feelings import Feelings
 from npc.shelf import Shelf
+from scenes.conditions import WorldState
 from scenes.reactions import Happening
 
 #: Happenings that are kept for NPCs to come; each may be as large as an event's data.
@@ -55,19 +56,29 @@ class Witnessed:
     """What happened lately that NPCs may feel something about."""
 
     def __init__(self) -> None:
-        self._news: deque[tuple[str | None, Callable[[Feelings], None]]] = deque(maxlen=_NEWS)
+        self._news: deque[tuple[str | None, Callable[[str, Feelings], None]]] = deque(maxlen=_NEWS)
 
     def see(
-        self, what: Happening, player: str | None, *, private: bool
-    ) -> Callable[[Feelings], None]:
-        """Take something in; the answer lets one NPC know of it. See `Feelings.happened`."""
+        self,
+        what: Happening,
+        player: str | None,
+        state: WorldState,
+        *,
+        private: bool,
+        near: Collection[str] | None,
+    ) -> None:
+        """Take something in. See `Feelings.happened`.
+
+        Args:
+            near: ids of the NPCs who notice it; None: all of them.
+        """
         now = now_ms()
 
-        def tell(feelings: Feelings) -> None:
-            feelings.happened(what, player, now, private=private)
+        def tell(npc: str, feelings: Feelings) -> None:
+            if near is None or npc in near:
+                feelings.happened(what, player, now, private=private, state=state)
 
         self._news.append((player, tell))
-        return tell
 
     def forget(self, player: str) -> None:
         """Forget what a player has caused."""
@@ -75,7 +86,7 @@ class Witnessed:
         self._news.clear()
         self._news.extend(kept)
 
-    def tell(self, feelings: Feelings) -> None:
-        """Let an NPC know all of it."""
+    def tell(self, npc: str, feelings: Feelings) -> None:
+        """Let an NPC know all of it that it has noticed."""
         for _, tell in self._news:
-            tell(feelings)
+            tell(npc, feelings)

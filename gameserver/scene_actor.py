@@ -122,7 +122,10 @@ class SceneActor:
         self.ensemble = Ensemble(pack, backstage, self.attendance)
         self.floors = self.ensemble.floors
         self._meta = Latest("scene.meta", self.stream, self._describe)
-        self.happenings = Happenings(pack, backstage, self.attendance, self.ensemble, self._meta)
+        self.happenings = Happenings(
+            pack, backstage, self.attendance, self.ensemble, self._earshot, self._meta
+        )
+        self.state.on_change = self.happenings.change
         self.empty_since: float | None = time.monotonic()
         self._limits = settings.limits
         self._safety = safety

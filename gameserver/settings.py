@@ -195,8 +195,13 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     npc_queue: Count = 64
     #: Finished turns per NPC whose `turn.heard` is still accepted.
     finished_turns: Count = 64
+    #: So often a minute, and at once, the NPCs of one scene are woken by news. Each of the news has
+    #: its `cooldown_s`; this ends rings of several that wake each other.
+    wakes_per_minute: Count = 12
     #: An instance of a scene that nobody is in is forgotten after this long.
     scene_idle_s: Seconds = 600.0
+    #: With tenants: from so many turns under way on, each may have an equal share of so many.
+    fair_turns: Count = 32
     #: Running scenes of this node; beyond, empty instances make room.
     scenes: Count = 10_000
     #: At SIGTERM, how long speech in progress may go on. There is no other node to go on with it.
@@ -230,6 +235,19 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     total: Allowance = Allowance()
     #: Players, NPCs and keys whose accounts are kept; beyond, who was away longest begins anew.
     accounts: Count = 100_000
+
+
+class TenantSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of several games on this server; 0 is no limit."""
+
+    #: Ids of its packs, which nobody else has.
+    scenes: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    #: Sessions, and turns that are spoken or wait, requests to the API included.
+    sessions: Size = 0
+    turns_at_once: Size = 0
+    #: Turns and requests, and tokens, as in `budgets`.
+    turns_per_minute: Size = 0
+    tokens_per_day: Size = 0
 
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -290,6 +308,8 @@ class JwtKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     algorithm: Literal["HS256", "HS384", "HS512", "RS256", "ES256", "EdDSA"]
     #: File with the shared secret (HS…) or the public key in PEM.
     file: str
+    #: Whose players it signs for, whatever a token says; None: a claim may say it.
+    tenant: str | None = None
 
 
 class JwtSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -298,6 +318,8 @@ class JwtSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     #: Who must have made a token, and for whom.
     issuer: str
     audience: str
+    #: Claim that names the tenant of a token, where keys do not say it; None: tokens name none.
+    tenant_claim: str | None = None
     keys: Annotated[tuple[JwtKey, ...], msgspec.Meta(min_length=1)]
     #: How far clocks may be apart.
     leeway_s: Seconds = 30.0
@@ -412,6 +434,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     replies: ReplySettings = ReplySettings()
     memory: MemorySettings = MemorySettings()
     safety: SafetySettings = SafetySettings()
+    #: Games that share this server, by name; see `gameserver.tenants`.
+    tenants: dict[
+        Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.-]{1,64}\Z")], TenantSettings
+    ] = {}
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for tenants that nobody could belong to, or that want the same scene."""
+        scenes = [scene for tenant in self.tenants.values() for scene in tenant.scenes]
+        if twice := {scene for scene in scenes if scenes.count(scene) > 1}:
+            raise ValueError(f"tenants: {', '.join(sorted(twice))} can belong to one of them only")
+        auth = self.auth
+        if self.tenants and not (auth.keys_file or auth.keys_variable or auth.jwt):
+            raise ValueError("tenants: without auth.keys_file or auth.jwt nobody belongs to any")
 
     @classmethod
     def load(cls, path: Path | None) -> "Settings":

@@ -19,7 +19,7 @@ from npc.roster import Roster, load_roster
 from npc.settings import ReplySettings
 from npc.shelf import Shelf
 from scenes.actions import Action
-from scenes.conditions import WorldState
+from scenes.conditions import Condition, WorldState
 from scenes.document import PackError, Scalar
 from scenes.library import Library, OpenPack, Progress
 from scenes.pack import ScenePack, load_pack
@@ -59,6 +59,7 @@ class OpenScene:
             as in `ScenePack`.
         npcs: who is there, by id, in the order of the scene file.
         quests: by id, in the order of the scene file.
+        noticed: the things of the scene, ENTITY.KEY, of which it matters when they change.
         related: ids of the NPCs about whose feelings a quest asks.
     """
 
@@ -83,6 +84,7 @@ class OpenScene:
         self.context = pack.context
         self.surroundings = pack.surroundings
         self.quests = quests or {}
+        self.noticed = _noticed(pack, npcs, self.quests)
         self.related = related(self.quests)
         self.folder = pack.folder
         self.npcs = npcs
@@ -318,8 +320,50 @@ def _read(folder: Path) -> Read:
             problem = f"nobody here has the id {news.wakes!r}"
             raise PackError(pack.file, 0, f"news[{at}].wakes", problem)
     quests = read_quests(pack, {npc: npcs.persona(npc) for npc in npcs} if pack.quests else {})
+    _check_asked(pack, npcs, quests)
     # A large world has many files, and nobody needs their paths any more.
     return Read(replace(pack, npcs=()), npcs, quests)
+
+
+def _check_asked(pack: ScenePack, npcs: Roster, quests: Mapping[str, Quest]) -> None:
+    """Complain about reactions and news that ask for a quest or a stage that is not there. News are
+    for everybody, so they ask for everybody's quests."""
+    public = {name: quest for name, quest in quests.items() if quest.shared}
+    rules: list[tuple[str, Sequence[Condition], Mapping[str, Quest]]] = [
+        *((f"news[{at}]", each.when, public) for at, each in enumerate(pack.news)),
+        *((f"reactions: {each.id}", each.when, quests) for each in pack.reactions),
+    ]
+    for npc in npcs:
+        for each in npcs.persona(npc).reactions:
+            rules.append((f"{npc}: reactions: {each.id}", each.when, quests))
+    for where, when, known in rules:
+        for condition in when:
+            if condition.about != "quests":
+                continue
+            if condition.name not in known:
+                kind = "shared quest" if known is public else "quest"
+                problem = f"there is no {kind} {condition.name!r} in this scene"
+                raise PackError(pack.file, 0, f"{where}: when.quests", problem)
+            for stage in condition.values:
+                if stage not in known[condition.name].stages:
+                    problem = f"{condition.name} has no stage {stage!r}"
+                    raise PackError(pack.file, 0, f"{where}: when.quests", problem)
+
+
+def _noticed(pack: ScenePack, npcs: Roster, quests: Mapping[str, Quest]) -> frozenset[str]:
+    return frozenset(
+        {each.name for each in pack.news if each.cause == "thing"}
+        | {each.names[0] for each in pack.reactions if each.cause == "thing"}
+        | {name for npc in npcs.values() for name in npc.notices}
+        | {
+            condition.name
+            for quest in quests.values()
+            for stage in quest.stages.values()
+            for step in stage.steps
+            for condition in step.when
+            if condition.about == "things"
+        }
+    )
 
 
 def _difference(scene: str, old: Roster, new: Roster) -> Reloaded:

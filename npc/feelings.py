@@ -107,8 +107,9 @@ class Feelings(NoteSource):
         line, name = moment.line, speaker(moment.line.name)
         if line.kind != "player":
             return []
-        book = self.relations if moment.audience == frozenset({line.who}) else self.seen
-        fired = book.open(line.who, self._words_in(line), line.ts)
+        alone = moment.audience == frozenset({line.who})
+        book = self.relations if alone else self.seen
+        fired = book.open(line.who, self._words_in(line, alone=alone), line.ts)
         words = book.of(line.who).moved(_together(fired)).told(name)
         mood = self._mood_after([] if moment.audience else fired, line.ts)
         if mood.level >= FAINT:
@@ -118,22 +119,32 @@ class Feelings(NoteSource):
 
     def heard(self, line: Line, present: frozenset[str]) -> None:
         """See `NoteSource`: words of a player move feelings."""
-        self._react(self._words_in(line), line.who, line.ts, private=line.audience is not None)
+        words = self._words_in(line, alone=True)
+        self._react(words, line.who, line.ts, private=line.audience is not None)
         self._latest = line.id
 
     def happened(
-        self, what: Happening, player: str | None, now: int, *, private: bool = False
+        self,
+        what: Happening,
+        player: str | None,
+        now: int,
+        *,
+        private: bool = False,
+        state: WorldState | None = None,
     ) -> None:
         """The game tells of something that this NPC may react to.
 
         Args:
             player: who caused it; None for the world.
-            private: only this player could see it.
+            private: not everybody could see it.
+            state: how things were for that player then, for who hears of it later; None: as they
+                are.
         """
         if what.details.get("npc", self._npc) != self._npc:
             return  # it happened to another one
         named = self._reactions.get((what.cause, what.name), ())
         fired = [reaction for reaction in named if reaction.fits(what.details)]
+        fired = self._that_hold(fired, player or "", state)
         self._react(fired, player, now, private=private)
 
     def judged(self, player: str, verdict: Verdict, now: int, *, private: bool) -> None:
@@ -198,29 +209,48 @@ class Feelings(NoteSource):
         self._happened = dict.fromkeys(snapshot.happened)
         self.revision += 1
 
-    def _words_in(self, line: Line) -> list[Reaction]:
+    def _words_in(self, line: Line, *, alone: bool) -> list[Reaction]:
         """Reactions to the words of a line, if a player says it to this NPC. Those of a line that
         was heard already, and is answered once more, have done their work.
+
+        Args:
+            alone: also those that others must not know of.
         """
         said_to_it = line.kind == "player" and line.npc == self._npc
         if not self._words or not said_to_it or line.id == self._latest:
             return []
         said, world = Said([line.text]), WorldState()
-        return [reaction for trigger, reaction in self._words if trigger.fires(said, world)]
+        fired = [reaction for trigger, reaction in self._words if trigger.fires(said, world)]
+        fired = self._that_hold(fired, line.who, None)
+        return fired if alone else [reaction for reaction in fired if not reaction.personal]
+
+    def _that_hold(
+        self, fired: list[Reaction], player: str, state: WorldState | None
+    ) -> list[Reaction]:
+        """Those whose conditions hold for a player; "" for nobody in particular."""
+        if not any(reaction.when for reaction in fired):
+            return fired
+        if state is None:
+            state = self.states(player) if self.states is not None else WorldState()
+        state = _as_felt(state, self.relations.of(player))
+        return [each for each in fired if all(asked.holds(state) for asked in each.when)]
 
     def _react(self, fired: list[Reaction], player: str | None, now: int, *, private: bool) -> None:
         if not fired:
             return
         self.revision += 1
+        if player is not None and self.relations.react(
+            player, self.relations.open(player, fired, now), now
+        ):
+            self._moved.add(player)
+        if private:
+            return
+        seen = [reaction for reaction in fired if not reaction.personal]
         if player is not None:
-            if self.relations.react(player, self.relations.open(player, fired, now), now):
-                self._moved.add(player)
-            if not private:
-                fired = self.seen.open(player, fired, now)
-                self.seen.react(player, fired, now)
-        if not private:
-            _stir(self.mood, fired, now)
-            self._happened.update((reaction.id, None) for reaction in fired)
+            seen = self.seen.open(player, seen, now)
+            self.seen.react(player, seen, now)
+        _stir(self.mood, seen, now)
+        self._happened.update((reaction.id, None) for reaction in seen)
 
     def _mood_after(self, fired: list[Reaction], now: int) -> Feeling:
         mood = self.mood.copy()
@@ -233,7 +263,7 @@ class Feelings(NoteSource):
             return []
         line, public = moment.line, moment.audience is None
         book = self.seen if public else self.relations
-        fired = book.open(line.who, self._words_in(line), line.ts)
+        fired = book.open(line.who, self._words_in(line, alone=not public), line.ts)
         caused = {*book.caused(line.who), *(each.id for each in fired)}
         happened = {*self._happened, *(each.id for each in fired if public)}
         state = _as_felt(moment.state, book.of(line.who).moved(_together(fired)))

@@ -13,7 +13,7 @@ from scenes.actions import USUAL, Action, markup, read_actions
 from scenes.document import Section, read_document
 from scenes.entities import Surroundings
 from scenes.lore import MAX_TOKENS, LoreEntry, check_who, read_lore
-from scenes.pack import ScenePack
+from scenes.pack import ScenePack, check_rules
 from scenes.reactions import Reaction, check_ids, read_reactions
 from scenes.space import Position, read_position
 
@@ -131,6 +131,7 @@ def read_personas(pack: ScenePack) -> Iterator[Persona]:
         npcs.add(persona.id)
         factions.update(persona.factions)
         check_ids(section, pack.reactions, persona.reactions)
+        check_rules(section, "reactions", persona.reactions, pack)
         check_causes(section, persona.secrets, [*pack.reactions, *persona.reactions])
         yield persona
     check_who(pack.file, pack.lore, npcs, factions)

@@ -25,6 +25,7 @@ class Npc:
         greets: whether it has a greeting.
         acts: whether it can do anything beside talking.
         at: where in the scene it is.
+        notices: the things that it reacts to, ENTITY.KEY.
         packed: the persona; most NPCs of a large world are never spoken to.
     """
 
@@ -37,6 +38,7 @@ class Npc:
     acts: bool
     packed: bytes
     at: Position | None = None
+    notices: frozenset[str] = frozenset()
 
     @property
     def quest_giver(self) -> bool:
@@ -94,4 +96,5 @@ def _packed(persona: Persona) -> Npc:
         bool(persona.actions),
         zlib.compress(_encoder.encode(persona)),
         persona.at,
+        frozenset(each.names[0] for each in persona.reactions if each.cause == "thing"),
     )

@@ -135,8 +135,10 @@ class Story:
         return {**self._script.meta, **known}
 
     def public(self) -> WorldState:
-        """How things are for everybody."""
-        return WorldState(self.world(), things=self.things())
+        """How things are for everybody: of quests, those that are."""
+        stages = self.book.stages(SHARED)
+        shared = {quest: stages[quest] for quest in stages if self._script.quests[quest].shared}
+        return WorldState(self.world(), shared, things=self.things())
 
     def settle(
         self, deed_id: str, player: str | None, ok: bool, data: object

@@ -1,4 +1,5 @@
-"""News: what an event of the world means to the people of a scene, as an author writes it.
+"""News: what an event of the world, or another value of a thing, means to the people of a scene, as
+an author writes it.
 
 An event has a name and data of strangers; what NPCs are told of it are the author's own words. Some
 news make an NPC speak without being spoken to.
@@ -6,6 +7,7 @@ news make an NPC speak without being spoken to.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from scenes.conditions import PUBLIC, Condition, WorldState, read_conditions
 from scenes.document import Scalar, Section
@@ -21,27 +23,30 @@ _COOLDOWN_S = 60
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What is told of one event.
+    """What is told of one event or thing.
 
     Attributes:
-        event: its name.
-        text: what everybody in the scene knows from then on.
-        fields: of the event's data that must be as named, each with the values it may have.
+        name: of the event; of a thing ENTITY.KEY.
+        text: what everybody in the scene knows from then on; of a thing in a scene with `hearing`,
+            everybody who is near it.
+        fields: details that must be as named, each with the values it may have; see `Happening`.
         wakes: the NPC who speaks of it at once; "" for none.
         cooldown_s: seconds after which it may wake that NPC again.
-        when: what must hold of the world and its things, or it is no news.
+        when: what must hold of the world, its things and everybody's quests, or it is no news.
+        cause: what it is of.
     """
 
-    event: str
+    name: str
     text: str
     fields: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
     wakes: str = ""
     cooldown_s: int = _COOLDOWN_S
     when: tuple[Condition, ...] = ()
+    cause: Literal["event", "thing"] = "event"
 
     def tell_of(self, what: Happening, state: WorldState) -> bool:
         """Whether these are the news of a happening in a world that is so."""
-        named = what.cause == "event" and what.name == self.event
+        named = what.cause == self.cause and what.name == self.name
         return named and self._fits(what.details) and all(c.holds(state) for c in self.when)
 
     def _fits(self, details: Mapping[str, object]) -> bool:
@@ -63,16 +68,23 @@ def _news(section: Section) -> News:
     wakes = section.text("wakes", _MAX_VALUE, default="")
     if wakes:
         section.check_id("wakes", wakes)
+    event, thing = (section.text(cause, _MAX_VALUE, default="") for cause in ("event", "thing"))
+    if bool(event) == bool(thing):
+        section.fail("", "must have an event or a thing, and not both")
+    if event:
+        section.check_id("event", event)
     news = News(
-        event=section.id("event"),
+        name=event or thing,
         text=section.text("text", MAX_TEXT),
         fields=tuple(section.scalar_lists("with", _MAX_FIELDS, _MAX_VALUE).items()),
         wakes=wakes,
         cooldown_s=section.number("cooldown_s", 0, _MAX_SECONDS, default=_COOLDOWN_S),
         when=read_conditions(section),
+        cause="event" if event else "thing",
     )
     for condition in news.when:
-        if condition.about not in PUBLIC:
-            section.fail("when", f"news ask for world and things only, not for {condition.about}")
+        if condition.about not in {*PUBLIC, "quests"}:
+            problem = f"news ask for world, things and shared quests, not for {condition.about}"
+            section.fail("when", problem)
     section.finish()
     return news

@@ -1,10 +1,11 @@
 """A scene pack: a folder with a `scene.yaml` (what is true in one place) and its people."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from scenes.actions import USUAL, Action, read_actions
+from scenes.conditions import Condition
 from scenes.document import PackError, Scalar, Section, read_document
 from scenes.entities import Surroundings, read_surroundings
 from scenes.lore import MAX_TOKENS, LoreEntry, read_lore
@@ -23,6 +24,7 @@ MAX_NPCS = 256
 MAX_LORE_FILES = 64
 MAX_CONTEXT = 128
 MAX_QUESTS = 64
+_NO_THING = "{}: must be an entity's id, a dot, and one of its keys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,44 @@ def load_pack(folder: Path) -> ScenePack:
         surroundings=read_surroundings(scene),
     )
     scene.finish()
+    check_rules(scene, "reactions", pack.reactions, pack)
+    check_rules(scene, "news", pack.news, pack)
     return pack
+
+
+def check_rules(
+    section: Section, field: str, rules: Sequence[Reaction | News], pack: ScenePack
+) -> None:
+    """Complain about the first rule of a field that waits or asks for what is not in the scene.
+    Quests are for others to check.
+
+    Raises:
+        PackError: names the rule.
+    """
+    line = section.line_of(field)
+    for at, rule in enumerate(rules):
+        name = rule.name if isinstance(rule, News) else rule.names[0]
+        if rule.cause == "thing" and name not in pack.surroundings.names():
+            section.fail(f"{field}[{at}].thing", _NO_THING.format(name), line)
+        for condition in rule.when:
+            if problem := lack(condition, pack):
+                section.fail(f"{field}[{at}].when.{condition.about}", problem, line)
+
+
+def lack(condition: Condition, pack: ScenePack) -> str:
+    """What the scene file has not that a condition asks for; "" if it has all. Quests and feelings
+    are not looked at."""
+    name = condition.name
+    match condition.about:
+        case "world" if name not in pack.meta:
+            return f"{name}: the scene file has no such fact under meta"
+        case "things" if name not in pack.surroundings.names():
+            return _NO_THING.format(name)
+        case "flags" if name not in pack.context:
+            return f"{name}: the scene file does not list it under context"
+        case "items" if f"item.{name}" not in pack.context:
+            return f"{name}: the scene file does not list item.{name} under context"
+    return ""
 
 
 def _names(scene: Section, what: str, most: int) -> frozenset[str]:

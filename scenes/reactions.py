@@ -1,13 +1,15 @@
 """Reactions: what moves an NPC's mood and its relation to a player, as an author writes it.
 
 A reaction is data. It waits for something to happen: an event of the game, words that a player says
-to the NPC, the result of an action, a stage of a quest. `npc.feelings` does the waiting.
+to the NPC, the result of an action, a stage of a quest, another value of a thing in the scene.
+`npc.feelings` does the waiting.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from scenes.conditions import PUBLIC, Condition, read_conditions
 from scenes.document import Scalar, Section
 
 #: Reactions of one file.
@@ -37,8 +39,8 @@ MOODS = (
     "disgusted",
 )
 
-Cause = Literal["event", "said", "action", "quest"]
-CAUSES: tuple[Cause, ...] = ("event", "said", "action", "quest")
+Cause = Literal["event", "said", "action", "quest", "thing"]
+CAUSES: tuple[Cause, ...] = ("event", "said", "action", "quest", "thing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,9 @@ class Happening:
 
     Attributes:
         cause: what kind of thing it is.
-        name: of the event, action or quest; for what was said, the words.
-        details: of an event its data, of an action its arguments and `ok`, of a quest its `stage`.
+        name: of the event, action or quest; of a thing ENTITY.KEY; for what was said, the words.
+        details: of an event its data, of an action its arguments and `ok`, of a quest its `stage`,
+            of a thing what it `is` now and what it `was`.
     """
 
     cause: Cause
@@ -81,12 +84,13 @@ class Reaction:
     Attributes:
         id: unique among those of an NPC and its scene.
         cause: what it waits for.
-        names: of the event, action or quest; of words, any of them will do.
+        names: of the event, action, quest or thing; of words, any of them will do.
         fields: details that must be as named, each with the values it may have.
         shift: of the relation to the player who caused it.
         mood: that it stirs; "" for none.
         strength: how much, in percent.
         per_day: how many times a day one player can cause it.
+        when: what must hold for this NPC and the player who caused it.
     """
 
     id: str
@@ -97,6 +101,13 @@ class Reaction:
     mood: str = ""
     strength: int = _STRENGTH
     per_day: int = PER_DAY
+    when: tuple[Condition, ...] = ()
+
+    @property
+    def personal(self) -> bool:
+        """Whether it depends on what others cannot know of a player, so that others must not see
+        whether it has happened."""
+        return any(condition.about not in PUBLIC for condition in self.when)
 
     def fits(self, details: Mapping[str, object]) -> bool:
         """Whether a happening of the right name has these details."""
@@ -142,6 +153,7 @@ def read_shift(section: Section) -> Shift:
 def _reaction(section: Section) -> Reaction:
     name = section.id("id")
     named = {cause: _names(section, cause) for cause in CAUSES}
+    when = read_conditions(section)
     causes = [cause for cause in CAUSES if named[cause]]
     if len(causes) != 1:
         section.fail("", f"must have one of {', '.join(CAUSES)}; it has {len(causes)} of them")
@@ -158,7 +170,11 @@ def _reaction(section: Section) -> Reaction:
         mood=section.choice("mood", ("", *MOODS), default=""),
         strength=section.number("strength", 1, 100, default=_STRENGTH),
         per_day=section.number("per_day", 1, _MOST_PER_DAY, default=PER_DAY),
+        when=when,
     )
+    if reaction.mood and reaction.personal:
+        problem = "everybody sees a mood, so its when may ask for world and things only"
+        section.fail("mood", problem)
     section.finish()
     return reaction
 
@@ -168,6 +184,6 @@ def _names(section: Section, cause: Cause) -> tuple[str, ...]:
     if cause == "said":
         return tuple(word for _, word in section.texts(cause, MAX_NAMES, MAX_NAME))
     name = section.text(cause, MAX_NAME, default="")
-    if name:
+    if name and cause != "thing":  # there are those that the scene file has, see `scenes.pack`
         section.check_id(cause, name)
     return (name,) if name else ()

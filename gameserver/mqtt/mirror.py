@@ -88,10 +88,10 @@ class Mirror:
             register = place.state.registers.get(e, k)
             if arrival.retained and register is not None and register.item.h:
                 raise Unusable("retained")
-            place.state.put([StateWrite(e, k, told.v)])
+            place.state.put([StateWrite(e, k, told.v)], quiet=arrival.retained)
             return
         item = Item(e, k, told.v, told.h, told.o or _SOMEBODY)
-        if place.state.apply([item]):
+        if place.state.apply([item], quiet=arrival.retained):
             place.known[e, k] = item.h, item.o
 
     def _parcels(self, scene: str, place: _Place, item: Item) -> Iterator[Parcel]:

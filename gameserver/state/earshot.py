@@ -28,6 +28,25 @@ class _Nearby:
     npcs: Mapping[str, Npc]
 
 
+@dataclass(frozen=True, slots=True)
+class Circle:
+    """Those who notice something; None: everybody in the scene.
+
+    Attributes:
+        sessions: of players, and of those who watch.
+        npcs: ids.
+    """
+
+    sessions: frozenset["Session"] | None = None
+    npcs: frozenset[str] | None = None
+
+    def holds(self, player: str | None) -> bool:
+        """Whether a player is one of them."""
+        if self.sessions is None:
+            return True
+        return any(session.player == player for session in self.sessions)
+
+
 class Earshot:
     """Distances between those who speak and those who hear. Who is nowhere in particular, is heard
     everywhere and hears everything.
@@ -43,10 +62,13 @@ class Earshot:
 
     def listeners(self, session: "Session") -> frozenset["Session"] | None:
         """The sessions that hear a player; None: all of them."""
-        members = self._attendance.members
-        here, place = self._state.place(session.player), self._state.place
-        near = frozenset(one for one in members if self._reaches(here, place(one.player)))
-        return None if len(near) == len(members) else near
+        return self._within(self._state.place(session.player))
+
+    def around(self, entity: str, pack: OpenScene) -> Circle:
+        """Who notices what happens to an entity: those who would hear it speak."""
+        here = self._state.position(entity)
+        npcs = frozenset(npc for npc in pack.npcs if self._reaches(here, self._state.position(npc)))
+        return Circle(self._within(here), None if len(npcs) == len(pack.npcs) else npcs)
 
     def require(self, session: "Session", npc: str) -> None:
         """Raise `Refusal` (`too_far`) if an NPC does not hear a player."""
@@ -69,6 +91,11 @@ class Earshot:
         heard = [npc for npc, there in places.items() if self._reaches(here, there)]
         heard.sort(key=lambda npc: _apart(here, places[npc]))
         return {npc: pack.npcs[npc] for npc in heard}
+
+    def _within(self, here: Position | None) -> frozenset["Session"] | None:
+        members, place = self._attendance.members, self._state.place
+        near = frozenset(one for one in members if self._reaches(here, place(one.player)))
+        return None if len(near) == len(members) else near
 
     def _reaches(self, here: Position | None, there: Position | None) -> bool:
         if not self._state.hearing or here is None or there is None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,6 +31,16 @@ if TYPE_CHECKING:
     from gameserver.session import Session
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Another value of a key of an entity of the scene file."""
+
+    e: str
+    k: str
+    before: Any
+    now: Any
+
+
 class SceneState:
     """The only writer of a scene's registers.
 
@@ -52,6 +63,10 @@ class SceneState:
         """Goes on where an earlier owner of the scene has ended."""
         self.stream = stream
         self.published = self.far_published = 0
+        #: Told of what matters to the scene (`OpenScene.noticed`), and of the player who did it;
+        #: None: somebody else did.
+        self.on_change: Callable[[Sequence[Change], str | None], None] = lambda changes, who: None
+        self._changes: list[Change] = []
         self._pack = pack
         self._catalogue = Catalogue(pack.surroundings, pack.npcs)
         self._attendance = attendance
@@ -148,18 +163,24 @@ class SceneState:
                 for write in command.items
             ]
         )
+        self._tell_changes(session.player)
 
-    def put(self, writes: Sequence[StateWrite]) -> list[Item]:
+    def put(self, writes: Sequence[StateWrite], *, quiet: bool = False) -> list[Item]:
         """The server says what has changed: all of it comes to be, or nothing. Returns what did.
+
+        Args:
+            quiet: it tells how things are, and not that they are so since now: nobody reacts to it.
 
         Raises:
             Refusal: `forbidden`, `bad_field` or `too_large`.
         """
-        return self._write([(write, self._checked(write)) for write in writes])
+        written = self._write([(write, self._checked(write)) for write in writes])
+        self._tell_changes(None, quiet=quiet)
+        return written
 
-    def apply(self, items: Sequence[Item]) -> list[Item]:
+    def apply(self, items: Sequence[Item], *, quiet: bool = False) -> list[Item]:
         """Take in what others have stamped, all or nothing, in whatever order and how often it
-        comes. Returns what was news.
+        comes. Returns what was news. For `quiet` see `put`.
 
         Raises:
             Refusal: `forbidden`, `bad_field` (a stamp from the future, too) or `too_large`.
@@ -179,7 +200,9 @@ class SceneState:
             checked.append(msgspec.structs.replace(item, v=value))
         for item in checked:
             self._clock.see(item.h)
-        return [item for item in checked if self._take(item)]
+        taken = [item for item in checked if self._take(item)]
+        self._tell_changes(None, quiet=quiet)
+        return taken
 
     def enter(self, player: str) -> None:
         """A player has come in."""
@@ -303,12 +326,20 @@ class SceneState:
                 changed.append(item)
         return changed
 
+    def _tell_changes(self, player: str | None, *, quiet: bool = False) -> None:
+        changes, self._changes = self._changes, []
+        if changes and not quiet:
+            self.on_change(changes, player)
+
     def _take(self, item: Item) -> bool:
+        before = self.registers.value(item.e, item.k)
         register = self.registers.merge(item)
         if register is None:
             return False
         self._shelf.write(register)
         self._pulse.ask()
+        if f"{item.e}.{item.k}" in self._pack.noticed and _differ(before, item.v):
+            self._changes.append(Change(item.e, item.k, before, item.v))
         return True
 
     def _publish(self) -> None:
@@ -323,3 +354,8 @@ class SceneState:
             elif self.far_published < self.published:
                 self._pulse.ask(wait_s)
         self.stream.wake()
+
+
+def _differ(left: Any, right: Any) -> bool:
+    """Whether two values are not the same JSON, in which 1 is not true."""
+    return msgspec.json.encode(left) != msgspec.json.encode(right)

@@ -11,7 +11,7 @@ from npc.quests.quest import EVERYBODY, Order, Quest, Reward, Stage, Step, Trigg
 from npc.relations import AXES
 from scenes.conditions import Condition, read_conditions
 from scenes.document import Section, read_document
-from scenes.pack import ScenePack
+from scenes.pack import ScenePack, lack
 
 MAX_STAGES = 64
 MAX_STEPS = 32
@@ -216,15 +216,9 @@ def _check_condition(
 ) -> None:
     """Complain about a condition that can never hold because nobody can make it true."""
     name, field = condition.name, f"when.{condition.about}"
+    if problem := lack(condition, pack):
+        section.fail(field, problem)
     match condition.about:
-        case "world" if name not in pack.meta:
-            section.fail(field, f"{name}: the scene file has no such fact under meta")
-        case "things" if name not in pack.surroundings.names():
-            section.fail(field, f"{name}: must be an entity's id, a dot, and one of its keys")
-        case "flags" if name not in pack.context:
-            section.fail(field, f"{name}: the scene file does not list it under context")
-        case "items" if f"item.{name}" not in pack.context:
-            section.fail(field, f"{name}: the scene file does not list item.{name} under context")
         case "relation":
             npc, _, axis = name.rpartition(".")
             if npc not in people or axis not in AXES:

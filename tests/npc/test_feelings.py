@@ -13,6 +13,7 @@ from npc.mood import Temper
 from npc.persona import Persona
 from npc.relations import Relation
 from npc.settings import FeelingSettings, ReplySettings
+from scenes.conditions import Condition, WorldState
 from scenes.reactions import Happening, Reaction, Shift
 from tests.npc.stage import MIRA, RecordingEngine, dialogue, line
 from tests.npc.test_secrets import DAY, KEEPER, Step, steps
@@ -202,3 +203,42 @@ def test_feelings_cost_no_cache_before_the_newest_line() -> None:
     for before, after in zip(engine.submitted, engine.submitted[1:], strict=False):
         kept = before.text.rpartition("(Mira feels")[0] or before.text.rpartition("Anna: ")[0]
         assert after.text.startswith(kept)
+
+
+RAIN = Condition("world", "weather", ("rain",))
+BRAVE = Condition("flags", "brave", (True,))
+CAREFUL = replace(
+    MIRA,
+    reactions=(
+        Reaction("wet", "thing", ("door.open",), (("is", (True,)),), mood="angry", when=(RAIN,)),
+        Reaction("hero", "event", ("gift",), shift=Shift(30), when=(BRAVE,)),
+        Reaction("hail", "said", ("hail",), shift=Shift(trust=10), when=(BRAVE,)),
+    ),
+)
+OPENS = Happening("thing", "door.open", {"is": True, "was": False})
+
+
+@pytest.mark.parametrize("weather", ["rain", "sun"])
+def test_a_reaction_waits_for_its_conditions(weather: str) -> None:
+    felt = feelings(CAREFUL)
+    felt.states = lambda player: WorldState({"weather": weather})
+    felt.happened(OPENS, None, 0)
+    assert (felt.mood.at(0).name == "angry") is (weather == "rain")
+
+
+def test_who_hears_of_it_later_feels_what_held_then() -> None:
+    felt = feelings(CAREFUL)
+    felt.states = lambda player: WorldState({"weather": "sun"})
+    felt.happened(OPENS, None, 0, state=WorldState({"weather": "rain"}))
+    assert felt.mood.at(0).name == "angry"
+
+
+def test_what_depends_on_one_player_alone_is_seen_by_nobody_else() -> None:
+    felt = feelings(CAREFUL)
+    felt.states = lambda player: WorldState(flags={"brave": player == "anna"})
+    for player in ("anna", "bert"):
+        felt.happened(Happening("event", "gift"), player, 0)
+        felt.heard(line("hail", who=player), frozenset())
+    assert felt.relations.of("anna") == Relation(trust=40)
+    assert felt.seen.of("anna") == felt.relations.of("bert") == Relation()
+    assert felt.snapshot()["happened"] == ()

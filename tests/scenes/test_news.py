@@ -22,6 +22,7 @@ news:
   - event: bell
     text: The bell rings.
 """
+DOOR = "entities: [{id: door, keys: {open: false}}]\n"
 
 
 def test_news_are_read_as_written(tmp_path: Path) -> None:
@@ -46,11 +47,26 @@ def test_news_fit_their_event_and_the_data_that_was_named(what: Happening, told:
     assert News("storm", "A storm breaks.", fields).tell_of(what, WorldState()) is told
 
 
+def test_news_may_be_of_a_thing(tmp_path: Path) -> None:
+    of_door = "  - {thing: door.open, with: {is: true}, text: The door opens.}\n"
+    pack = load_pack(write_pack(tmp_path, scene=SCENE + DOOR + NEWS + of_door))
+    opens = pack.news[-1]
+    assert opens == News("door.open", "The door opens.", (("is", (True,)),), cause="thing")
+    for cause, name, now, told in (
+        ("thing", "door.open", True, True),
+        ("thing", "door.open", False, False),
+        ("thing", "gate.open", True, False),
+        ("event", "door.open", True, False),
+    ):
+        what = Happening(cause, name, {"is": now, "was": not now})  # type: ignore[arg-type]
+        assert opens.tell_of(what, WorldState()) is told
+
+
 def test_news_may_wait_for_the_world_and_its_things(tmp_path: Path) -> None:
     when = "    when: {things: {door.open: true}, world: {weather: [rain, snow]}}\n"
-    pack = load_pack(write_pack(tmp_path, scene=SCENE + NEWS + when))
+    pack = load_pack(write_pack(tmp_path, scene=SCENE + DOOR + NEWS + when))
     what = Happening("event", "bell")
-    assert pack.news[-1].event == "bell"
+    assert pack.news[-1].name == "bell"
     for opened, weather, told in (
         (True, "snow", True),
         (False, "snow", False),
@@ -69,9 +85,15 @@ def test_news_may_wait_for_the_world_and_its_things(tmp_path: Path) -> None:
         ("wakes: mira", "wake: mira", r"news\[0\]\.wake"),
         ("wakes: mira", "wakes: nobody", r"news\[0\]\.wakes"),
         ("wakes: mira", "when: {flags: {brave: true}}", r"news\[0\]\.when"),
+        ("wakes: mira", "when: {quests: {robin: lost}}", r"news\[0\]: when\.quests"),
+        ("wakes: mira", "when: {things: {door.shut: true}}", r"news\[0\]\.when\.things"),
+        ("wakes: mira", "when: {world: {gold: 1}}", r"news\[0\]\.when\.world"),
+        ("event: storm", "event: storm\n    thing: door.open", r"news\[0\]"),
+        ("event: storm", "thing: door.shut", r"news\[0\]\.thing"),
+        ("event: storm\n    with", "with", r"news\[0\]"),
     ],
 )
 def test_mistakes_in_news_are_named(tmp_path: Path, old: str, new: str, field: str) -> None:
-    folder = write_pack(tmp_path, scene=SCENE + NEWS.replace(old, new))
+    folder = write_pack(tmp_path, scene=SCENE + DOOR + NEWS.replace(old, new))
     with pytest.raises(PackError, match=field):
         _read(folder)

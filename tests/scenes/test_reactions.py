@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from npc.persona import read_personas
+from npc.roster import load_roster
 from scenes.document import PackError
 from scenes.pack import load_pack
 from scenes.reactions import MOODS, PER_DAY, Reaction, Shift, same
@@ -69,6 +70,9 @@ def test_reactions_are_read(tmp_path: Path) -> None:
         ("{id: a, event: x, per_day: 0}", "reactions[0].per_day", "from 1 to 1000"),
         ("{id: a, said: [x], with: {y: 1}}", "reactions[0].with", "has no fields"),
         ("{id: a, said: x}", "reactions[0].said", "a list"),
+        ("{id: a, event: x, thing: y.z}", "reactions[0]", "it has 2 of them"),
+        ("{id: a, event: x, mood: sad, when: {flags: {f: 1}}}", "reactions[0].mood", "sees a mood"),
+        ("{id: a, event: x, when: {}}", "reactions[0].when", "must name something"),
         ("{id: a, event: x, trsut: 1}", "reactions[0].trsut", "did you mean trust?"),
     ],
 )
@@ -99,3 +103,43 @@ def test_details_must_be_as_named_and_true_is_not_one() -> None:
     assert not paid.fits({"ok": True})
     assert same(1, 1.0)
     assert not same(0, False)
+
+
+@pytest.mark.parametrize(
+    ("rule", "field"),
+    [
+        ("thing: door.shut", "thing"),
+        ("thing: door", "thing"),
+        ("event: x, when: {world: {gold: 1}}", "when.world"),
+        ("event: x, when: {things: {door.shut: 1}}", "when.things"),
+        ("event: x, when: {flags: {brave: true}}", "when.flags"),
+        ("event: x, when: {items: {coin: 1}}", "when.items"),
+    ],
+)
+def test_what_is_not_in_the_scene_is_named_in_its_rules_and_those_of_its_people(
+    tmp_path: Path, rule: str, field: str
+) -> None:
+    things = SCENE + "entities: [{id: door, keys: {open: false}}]\n"
+    rules = f"reactions:\n  - {{id: a, {rule}}}\n"
+    for folder in (
+        write_pack(tmp_path / "scene", scene=things + rules),
+        write_pack(tmp_path / "npc", scene=things, mira=MIRA + rules),
+    ):
+        with pytest.raises(PackError) as caught:
+            load_roster(load_pack(folder))
+        assert caught.value.field == f"reactions[0].{field}"
+
+
+def test_reactions_to_things_and_with_conditions_are_read_as_written(tmp_path: Path) -> None:
+    scene = (
+        f"{SCENE}context: [brave, item.coin]\nentities: [{{id: door, keys: {{open: false}}}}]\n"
+        "reactions:\n"
+        "  - {id: a, thing: door.open, with: {is: true, was: false}, mood: afraid,"
+        " when: {things: {door.open: true}, world: {weather: rain}}}\n"
+        "  - {id: b, event: x, trust: 5, when: {flags: {brave: true}, relation: {trust: 20}}}\n"
+    )
+    one, other = load_pack(write_pack(tmp_path, scene=scene)).reactions
+    assert (one.cause, one.names, one.personal) == ("thing", ("door.open",), False)
+    assert one.fields == (("is", (True,)), ("was", (False,)))
+    assert [asked.about for asked in one.when] == ["world", "things"]
+    assert other.personal

@@ -29,7 +29,9 @@ class NoPulse:
 def pack_of(surroundings: Surroundings, **npcs: Position | None) -> Any:
     """A pack, as far as state goes."""
     people = {npc: SimpleNamespace(at=at) for npc, at in npcs.items()}
-    return SimpleNamespace(id="inn", surroundings=surroundings, npcs=people)
+    return SimpleNamespace(
+        id="inn", surroundings=surroundings, npcs=people, noticed=surroundings.names()
+    )
 
 
 def state_of(
