@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.overload_stage import LEARNING_S, Answers, Outcome, OverloadStage, settings_of
+from benchmarks.overload_stage import LEARNING_S, Outcome, OverloadStage, settings_of
 from benchmarks.panels import page, panel
 from benchmarks.report import number, table
 from benchmarks.simulated_loop import run
@@ -44,9 +44,9 @@ def capacity(seconds: float = 20.0, seed: int = 0) -> float:
     return play(_FAR_TOO_MANY, seconds, seed, OFF).turns_per_s
 
 
-def wait(answers: Answers, percent: int) -> float | None:
+def wait(waits: Sequence[float], percent: int) -> float | None:
     """A percentile of seconds to the first word, if anybody got one."""
-    return percentile(answers.waits, percent) if answers.waits else None
+    return percentile(waits, percent) if waits else None
 
 
 def rows(runs: Mapping[float, Outcome]) -> list[list[str]]:
@@ -55,20 +55,24 @@ def rows(runs: Mapping[float, Outcome]) -> list[list[str]]:
     for load, outcome in runs.items():
         cells = [f"{load:g}×"]
         for name in ("quest", "player", "ambient"):
-            cells += [_ms(wait(outcome.classes[name], percent)) for percent in (50, 99)]
+            cells += [_ms(wait(outcome.classes[name].waits, percent)) for percent in (50, 99)]
+            if name == "quest":
+                cells.append(_ms(wait(outcome.classes[name].free_waits, 99)))
         for name in ("quest", "player", "ambient"):
             cells.append(f"{outcome.classes[name].refused_share:.0%}")
         player = outcome.classes["player"]
         cells.append(f"{player.barked / max(player.asked, 1):.0%}")
         level = outcome.usual_level
         cells += [f"{int(level)} {Level(level).name.lower()}", number(outcome.turns_per_s)]
+        cells += [number(outcome.ambient_per_s), number(outcome.silence_s)]
         found.append(cells)
     return found
 
 
 HEAD = (
-    "load", "quest p50", "p99", "player p50", "p99", "ambient p50", "p99",
+    "load", "quest p50", "p99", "p99, NPC free", "player p50", "p99", "ambient p50", "p99",
     "quest refused", "player refused", "ambient left out", "player barks", "level", "turns/s",
+    "ambient/s", "silence, s",
 )  # fmt: skip
 
 
@@ -77,7 +81,7 @@ def picture(runs: Mapping[float, Outcome]) -> str:
     loads = [f"{load:g}×" for load in runs]
 
     def line(name: str, percent: int) -> list[float | None]:
-        return [wait(outcome.classes[name], percent) for outcome in runs.values()]
+        return [wait(outcome.classes[name].waits, percent) for outcome in runs.values()]
 
     waits = {
         f"{name} p{percent}": line(name, percent)

@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +61,15 @@ class Answers:
 
     Attributes:
         asked, refused, barked: how many.
-        waits: seconds to the first word of the others.
+        waits: seconds to the first word of the others, and `free_waits`: of those among them whose
+            NPC had nobody else to answer.
     """
 
     asked: int = 0
     refused: int = 0
     barked: int = 0
     waits: list[float] = field(default_factory=list)
+    free_waits: list[float] = field(default_factory=list)
 
     @property
     def refused_share(self) -> float:
@@ -83,13 +86,16 @@ class Outcome:
         seconds: at each level.
         levels: when which one was entered.
         turns_per_s: that the engine was through with.
-
+        ambient_per_s: those among them that nobody had asked for.
+        silence_s: the longest time in which none of these began.
     """
 
     classes: dict[str, Answers]
     seconds: dict[int, float]
     levels: list[tuple[float, int]]
     turns_per_s: float
+    ambient_per_s: float
+    silence_s: float
 
     @property
     def usual_level(self) -> int:
@@ -192,6 +198,8 @@ class OverloadStage:
         begun = sum(len(w) - counted[p] for p, w in engine.waits.items())
         played_s = loop.time() - began
         ambient = engine.waits.get(2, [])[counted[2] :]
+        firsts = engine.firsts.get(2, [])[counted[2] :]
+        moments = [began + LEARNING_S, *firsts, loop.time()]
         self.overload.stop()
         await asyncio.sleep(60)  # what was accepted is answered
         for line in lines:
@@ -203,6 +211,8 @@ class OverloadStage:
             _seconds(first_level, changes, played_s),
             changes,
             begun / (played_s - LEARNING_S),
+            len(ambient) / (played_s - LEARNING_S),
+            max(later - earlier for earlier, later in pairwise(moments)),
         )
 
     def _ask(self, chance: random.Random) -> "_Line":
@@ -218,7 +228,11 @@ class OverloadStage:
         else:
             kind, npc = "player", f"host{chance.randrange(HOSTS)}"
         text = "".join(chance.choice("abcdefgh ") for _ in range(chance.randrange(20, 120)))
-        return player.say(kind, npc, text.strip() or "well", now)
+        floor = self._world.actors[f"inn.{player.room}"].floors.get(npc)
+        free = floor is None or floor.quiet  # one that nobody has spoken to yet has no floor
+        line = player.say(kind, npc, text.strip() or "well", now)
+        line.free = free
+        return line
 
 
 @dataclass(eq=False)
@@ -229,6 +243,7 @@ class _Line:
     at: float
     refused: bool = False
     barked: bool = False
+    free: bool = False
     first: float | None = None
 
     def count(self, answers: Answers) -> None:
@@ -237,6 +252,8 @@ class _Line:
         answers.barked += self.barked
         if self.first is not None and not self.barked:
             answers.waits.append(self.first - self.at)
+            if self.free:
+                answers.free_waits.append(self.first - self.at)
 
 
 class _Player:

@@ -111,7 +111,8 @@ class LoopEngine(AsyncEngine):
     """An engine on a simulated device, in the running `SimulatedLoop`.
 
     Attributes:
-        waits: seconds from submission to the first token, by class, in order.
+        waits: seconds from submission to the first token, by class, in order, and `firsts`: when
+            that was, in the loop's time.
         submitted: requests so far.
     """
 
@@ -135,6 +136,7 @@ class LoopEngine(AsyncEngine):
         self._stepping = False
         self._open: dict[int, tuple[int, float]] = {}
         self.waits: dict[int, list[float]] = {}
+        self.firsts: dict[int, list[float]] = {}
         self.submitted = 0
 
     @property
@@ -174,5 +176,6 @@ class LoopEngine(AsyncEngine):
             if output.token_ids and output.request_id in self._open:
                 priority, came = self._open.pop(output.request_id)
                 self.waits.setdefault(priority, []).append(self._events.time() - came)
+                self.firsts.setdefault(priority, []).append(self._events.time())
         self._listeners.send(outputs)
         self._step()

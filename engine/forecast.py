@@ -43,10 +43,14 @@ class Expectation:
     Attributes:
         seconds: from now.
         alone_s: the same on an idle engine; what is beyond is due to others.
+        speech_s: how long replies go on after it, as they do by now.
+        speech_alone_s: the same on an idle engine.
     """
 
     seconds: float
     alone_s: float = 0.0
+    speech_s: float = 0.0
+    speech_alone_s: float = 0.0
 
 
 #: Of an engine that cannot tell.
@@ -163,7 +167,9 @@ class Forecast:
         wait_s = under_way_s + max(read_s, for_slot_s + stock.reading_s(tokens))
         alone_s = stock.idle_s + tokens * stock.token_s
         seconds = wait_s * math.exp(self._bias[group])
-        return Expectation(max(seconds, alone_s), alone_s)
+        speech_alone_s = self._said * stock.idle_s
+        speech_s = max(stock.hold_s - stock.reading_s(self._read), speech_alone_s)
+        return Expectation(max(seconds, alone_s), alone_s, speech_s, speech_alone_s)
 
     def submitted(self, request: Request) -> None:
         """A request was let in: it comes before those that are asked about from now on."""

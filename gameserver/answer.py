@@ -119,6 +119,9 @@ class Answer:
         channels: takes what the engine says apart.
         acts: what was done so far.
         tokens: that the engine has said so far.
+        asked_at, spoke_at: when the engine was first asked, and the first words came; time of the
+            event loop, None before.
+        hurried: whether somebody else waits for the NPC, so that it may be asked to be brief.
         speech: what the words pass through before anybody hears them; None while nothing is asked.
         opening: words that come before the engine's, not spoken yet.
         mid_space: whether the words spoken so far end with a space that the engine was not shown.
@@ -132,16 +135,19 @@ class Answer:
 
     __slots__ = (
         "acts",
+        "asked_at",
         "channels",
         "cue",
         "deflected",
         "ending",
+        "hurried",
         "mid_space",
         "opening",
         "other_words",
         "request",
         "sentence",
         "speech",
+        "spoke_at",
         "ticket",
         "tokens",
         "turn",
@@ -161,6 +167,9 @@ class Answer:
         self.speech: Listener | None = None
         self.acts: list[TurnAction] = []
         self.tokens = 0
+        self.asked_at: float | None = None
+        self.spoke_at: float | None = None
+        self.hurried = False
         self.opening = cue.prefill
         self.mid_space = self.other_words = self.deflected = False
         self.usages: list[Usage] = []

@@ -1,5 +1,6 @@
 """How an answer is delivered: the engine's words are taken apart, filtered, spoken, and end."""
 
+import asyncio
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +15,7 @@ from engine.outputs import RequestOutput, Usage
 from gameserver.answer import Answer, Cue, Ending, natural_ending
 from gameserver.backstage import Backstage
 from gameserver.messages import NpcAside, TurnError
+from gameserver.overload.before import Before
 from gameserver.protocol import Code, Refusal, encoded_size, new_id
 from gameserver.refusals import refusal_of
 from gameserver.turn import Turn
@@ -67,12 +69,16 @@ class Delivery:
         self._on_output = on_output
         self._on_first_word = on_first_word
 
-    def admit(self, cue: Cue) -> Cue:
-        """A line as it will be answered; raises `Refusal` (`busy`) if that would take too long."""
+    def admit(self, cue: Cue, before: Before) -> Cue:
+        """A line as it will be answered, after other turns; raises `Refusal` (`busy`) if that would
+        take too long.
+        """
         priority = self._priority(self._plot.brief(self._npc, cue).urgent)
         prefix, barks = self._dialogue.prefix, self._dialogue.persona.barks
         nobody = not cue.session.player
-        how = self._overload.admit(priority, prefix, has_barks=bool(barks), background=nobody)
+        how = self._overload.admit(
+            priority, prefix, before, has_barks=bool(barks), background=nobody
+        )
         if how == "answer":
             return cue
         return replace(cue, bark=barks[next(self._barks) % len(barks)])
@@ -158,6 +164,7 @@ class Delivery:
 
     def _ask(self, answer: Answer) -> None:
         answer.ticket = self._dialogue.begin(answer.request, partial(self._on_output, answer))
+        answer.asked_at = answer.asked_at or asyncio.get_running_loop().time()
         if self._on_prompt is not None:
             self._on_prompt(answer.turn.id, answer.ticket)
 
@@ -251,9 +258,12 @@ class Delivery:
 
     def _say(self, answer: Answer, text: str) -> None:
         turn, request = answer.turn, answer.request
-        enough = not answer.deflected and self._dialogue.said_enough(request, answer.tokens)
+        hurried = answer.hurried and self._overload.hurries
+        enough = hurried or self._dialogue.said_enough(request, answer.tokens)
+        enough = enough and not answer.deflected
         text, over = answer.sentence.push(text, answer.yielding or enough)
         if not turn.chunks:
+            answer.spoke_at = asyncio.get_running_loop().time()
             self._on_first_word(answer)
         if turn.bytes + encoded_size(text) > self._most_bytes:
             self.stop(answer, Ending("truncated", "length", len(turn.chunks)))

@@ -17,6 +17,7 @@ from gameserver.budgets import account_of
 from gameserver.countenance import Countenance
 from gameserver.delivery import Delivery, Mode
 from gameserver.messages import Activity, TurnEnd, TurnError, TurnStart
+from gameserver.overload.before import Before
 from gameserver.protocol import Code, Refusal, now_ms
 from gameserver.refusals import refusal_of
 from gameserver.waiting import WaitingLines
@@ -70,6 +71,11 @@ class Floor:
         """Lines that wait."""
         return len(self._queue)
 
+    @property
+    def under_way(self) -> int:
+        """Turns that are spoken or wait."""
+        return len(self._queue) + (self.answer is not None)
+
     def offer(self, cue: Cue, announce: Callable[[], None]) -> int:
         """Take a line in, or refuse it before anything has happened.
 
@@ -85,7 +91,8 @@ class Floor:
         """
         self._queue.check(cue.session.player, speaking=self.answer is not None)
         self._budgets.check(self.account, cue.session.player)
-        cue = self._delivery.admit(cue)
+        self._budgets.share.admit(self)
+        cue = self._delivery.admit(cue, self._before())
         if cue.bark:
             return self._bark(cue, announce)
         recollected = partial(self._recollected, cue.line.id)
@@ -96,6 +103,7 @@ class Floor:
             announce()
             self._ledger.accept(self.npc, cue)
             self._queue.append(cue)
+            self._hurry()
             return self._queue.present - (self.answer is None)
         answer = self._delivery.answer_to(cue)
         self._delivery.begin(answer)
@@ -268,8 +276,24 @@ class Floor:
                 self._close(answer, Ending("failed", "engine", 0, err))
             else:
                 self._open(answer)
+                self._hurry()
         if self.answer is None:
             self._show("idle", None)
+
+    def _before(self) -> Before:
+        """What is to be said before the answer to a line that comes now."""
+        now, answer = asyncio.get_running_loop().time(), self.answer
+        asked_at, spoke_at = (answer.asked_at, answer.spoke_at) if answer else (None, None)
+        return Before(
+            self._queue.present,
+            None if asked_at is None else now - asked_at,
+            None if spoke_at is None else now - spoke_at,
+        )
+
+    def _hurry(self) -> None:
+        """Let the answer know that somebody else waits for one, if so."""
+        if self.answer is not None and self._queue.has_others(self.answer.cue.session.player):
+            self.answer.hurried = True
 
     def _bark(self, cue: Cue, announce: Callable[[], None]) -> int:
         """Take a line in that an authored one answers, in its turn; see `offer`."""

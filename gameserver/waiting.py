@@ -34,6 +34,10 @@ class WaitingLines:
         """Lines of those who have a connection."""
         return sum(not cue.session.away for cue in self._cues)
 
+    def has_others(self, player: str) -> bool:
+        """Whether somebody waits who has a connection and is not this player."""
+        return any(cue.session.player != player and not cue.session.away for cue in self._cues)
+
     @property
     def recollecting(self) -> bool:
         """Whether the NPC thinks about a line, and answers none until it has remembered."""

@@ -274,7 +274,8 @@ class RemoteEngine(AnyEngine):
         ahead = sum(request.priority <= priority for request in tuple(self._desk.waiting))
         lacking = ahead + 1 - (self._config.in_flight - self._desk.running)
         wait_s = max(lacking, 0) * stats.hold_s / self._config.in_flight
-        return Expectation(wait_s + alone_s, alone_s)
+        speech_s = max(stats.hold_s - alone_s, 0.0)
+        return Expectation(wait_s + alone_s, alone_s, speech_s, speech_s)
 
     def measures(self) -> list[Series]:
         """See `AnyEngine.measures`."""

@@ -16,12 +16,12 @@ _MOST_PATIENCE: Final = 8.0
 
 
 class Level(IntEnum):
-    """What is left out; each level adds to those before it. Quest-givers lose nothing but frames.
+    """What is left out; each level adds to those before it.
 
     NORMAL: nothing.
     MERGE: speech comes in fewer, larger frames.
-    SHORT: replies are shorter.
-    QUIET: NPCs that no player has spoken to say nothing, and the model judges nothing.
+    SHORT: replies are shorter; those of quest-givers only if somebody else waits for them.
+    QUIET: NPCs that no player has spoken to hardly speak, and the model judges nothing.
     BARKS: NPCs that have barks say one of them instead of letting others wait too long.
     REFUSE: lines are refused sooner.
     """

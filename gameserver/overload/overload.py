@@ -9,6 +9,7 @@ from engine.face import AnyEngine
 from engine.forecast import Expectation
 from engine.prefixes import Prefix
 from gameserver.messages import Notice
+from gameserver.overload.before import NOTHING, Before
 from gameserver.overload.ladder import Ladder, Level
 from gameserver.overload.settings import OverloadSettings
 from gameserver.protocol import Code, Refusal
@@ -21,8 +22,13 @@ _PERIOD_S = 0.25
 _IDLE_TIMES = 2.0
 #: Share of the loop's lateness that is left in the next moment.
 _FADES = 0.8
+#: Predictions of long waits are right to within a tenth or so: what is promised is to hold for
+#: ninety-nine of a hundred, so lines are refused from this share of it on.
+_SURE = 0.9
 #: A refused client is asked to wait for at least and at most so many seconds.
 _SOONEST_S, _LATEST_S = 0.25, 30.0
+#: Background turns that may be saved up while it is quiet.
+_MOST_OWED = 2.0
 
 
 class Overload:
@@ -49,6 +55,7 @@ class Overload:
         self._ladder = Ladder(settings)
         self._pressure = 0.0
         self._lag_s = 0.0
+        self._owed = 0.0  # background turns that may begin although it is quiet
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._reason = "engine"
@@ -71,29 +78,59 @@ class Overload:
         return self._settings.brevity if priority and self.level >= Level.SHORT else 1.0
 
     @property
+    def hurries(self) -> bool:
+        """Whether an NPC for whom somebody else waits ends its reply with the sentence."""
+        return self.level >= Level.SHORT
+
+    @property
     def quiet(self) -> bool:
-        """Whether nothing is computed that no player waits for."""
+        """Whether nothing is computed that no player waits for, but for a trickle of speech."""
         return self.level >= Level.QUIET
 
+    @property
+    def hears_background(self) -> bool:
+        """Whether an NPC may be asked to speak that no player has spoken to."""
+        return not self.quiet or self._owed >= 1
+
     def admit(
-        self, priority: int, prefix: Prefix, *, has_barks: bool, background: bool = False
+        self,
+        priority: int,
+        prefix: Prefix,
+        before: Before = NOTHING,
+        *,
+        has_barks: bool,
+        background: bool = False,
     ) -> Literal["answer", "bark"]:
         """Whether an NPC of a class may be asked for an answer, or is to say a bark.
 
         Args:
             prefix: of the NPC.
+            before: what it has to say first.
             background: whether no player waits for it.
 
         Raises:
             Refusal: `busy`: the first word would take too long.
         """
+        if background and not self.hears_background:
+            raise Refusal(Code.BUSY, "players come first", retry_ms=round(1000 * _SOONEST_S))
+        how = self._admit(priority, prefix, before, has_barks, background)
+        if how == "answer" and self.quiet:
+            self._owed += -1 if background else self._settings.background_share
+            self._owed = min(self._owed, _MOST_OWED)
+        return how
+
+    def _admit(
+        self, priority: int, prefix: Prefix, before: Before, has_barks: bool, background: bool
+    ) -> Literal["answer", "bark"]:
+        """See `admit`; by the first word alone."""
         settings = self._settings
         patience_s = settings.first_word_s if priority else settings.quest_first_word_s
         if background:
             patience_s = settings.background_first_word_s
+        patience_s *= _SURE
         if not patience_s:
             return "answer"
-        expected = self._engine.expect(priority, prefix)
+        expected = before.delays(self._engine.expect(priority, prefix))
         share = _share(expected, patience_s)
         relieves = priority > 0 and not background and share > settings.relief
         if relieves and self.level == Level.BARKS and has_barks:

@@ -39,6 +39,8 @@ class OverloadSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     delta_ms: Annotated[int, msgspec.Meta(ge=0)] = 100
     #: Level 2: this share of the usual length of a reply.
     brevity: Share = 0.5
+    #: Level 3: of so many of the turns that players are answered, NPCs speak one by themselves.
+    background_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.05
 
     def __post_init__(self) -> None:
         """Raise ValueError for settings that contradict each other."""

@@ -13,6 +13,8 @@ from tests.gameserver.stage import BARK, serving
 
 CROWD = 20
 REPLY = "The bridge is gone, the mill burns, and nobody in this house sleeps any more tonight."
+SENTENCE = "The bridge is gone, and the mill burns."
+TWO_SENTENCES = f"{SENTENCE} All left."
 #: One slot for ordinary replies and one for quest-givers, so that twenty lines are too many.
 ONE_AT_A_TIME = {"max_num_seqs": 2, "reserved_slots": 1}
 NORMAL = {"level": 0, "name": "normal", "reason": "engine"}
@@ -58,7 +60,7 @@ async def test_lines_that_would_wait_too_long_are_busy_and_clients_hear_of_level
         for refusal in refused:
             assert refusal["code"] == "busy"
             assert 250 <= refusal["retry_ms"] <= 30_000
-            assert refusal["actual"] > refusal["limit"] == 400
+            assert refusal["actual"] > refusal["limit"] == 360
         first = await level
         assert first["d"]["data"] == {"level": 1, "name": "merge", "reason": "engine"}
         assert "st" not in first, "it is about the server, not about a scene"
@@ -102,3 +104,27 @@ async def test_npcs_that_have_barks_say_them_instead_of_letting_players_wait(
         ]
         page = (await listener.ask("history.get", {"npc": "mira"}))["d"]["items"]
         assert [item["text"] for item in page] == ["Hello?", BARK], "the NPC knows what was said"
+
+
+async def test_an_npc_ends_with_its_sentence_if_others_wait_while_replies_are_short(
+    tmp_path: Path,
+) -> None:
+    calm = {"first_word_s": 0, "quest_first_word_s": 0, "lag_ms": 1e9, "up_s": 1e6, "down_s": 1e6}
+    async with serving(tmp_path, [TWO_SENTENCES], step_ms=3, overload=calm) as server:
+        server._overload._ladder.level = Level.SHORT
+        ann, ben = await Player.enter(server, "ann"), await Player.enter(server, "ben")
+
+        async def answers(*speakers: Player) -> list[str]:
+            lines = [(await who.say(npc="harn"))["d"]["msg"] for who in speakers]
+            texts = []
+            for line in lines:
+                start = await ann.get("npc.turn.start", cause=[line])
+                end = (await ann.get("npc.turn.end", turn=start["d"]["turn"]))["d"]
+                assert (end["status"], end["reason"]) == ("completed", "stop")
+                texts.append(end["text"])
+            return texts
+
+        assert await answers(ann, ann) == [TWO_SENTENCES] * 2, "one's own next line hurries nobody"
+        assert await answers(ann, ben) == [SENTENCE, TWO_SENTENCES]
+        await ann.socket.close()
+        await ben.socket.close()
