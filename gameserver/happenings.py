@@ -183,7 +183,7 @@ class Happenings:
         connected = self._attendance.connected()
         if circle.sessions is not None:
             connected &= circle.sessions
-        return bool(connected) and not self._overload.quiet
+        return bool(connected) and self._overload.hears_background
 
 
 def _happening(name: str, data: Any) -> Happening:
