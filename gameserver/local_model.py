@@ -33,7 +33,8 @@ async def serving(engine: AnyEngine) -> AsyncIterator[tuple[str, str]]:
     name, digest = key_line("own", key).split()
     keys = Keys({bytes.fromhex(digest): Key(name)})
     await engine.start()
-    api = OpenAIApi(_Node(engine), ApiSettings(), keys)
+    # Who asks for it is this process, which waits however long it takes.
+    api = OpenAIApi(_Node(engine), ApiSettings(first_token_s=0), keys)
     listener = Listener(Starlette(routes=[Mount("/v1", api.app)]), bind("127.0.0.1", 0, "--url"))
     try:
         await listener.start()

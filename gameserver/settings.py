@@ -290,6 +290,9 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     #: for. Class 0 is for quest-givers and takes their reserved slots.
     priority: Size = 1
     most_urgent: Size = 1
+    #: A request is refused with 429 if its first token would come later than this; 0 refuses none.
+    #: Where players share the engine, `overload.first_word_s` here keeps room for them.
+    first_token_s: Seconds = 30.0
     #: A client that takes nothing of a stream for so long is given up.
     stall_s: Rate = 30.0
 

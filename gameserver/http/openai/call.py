@@ -1,6 +1,7 @@
 """What every endpoint knows of the request it answers, and how its answer leaves."""
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -14,7 +15,7 @@ from engine.errors import EngineError
 from engine.face import AnyEngine
 from engine.grammar import Grammar
 from engine.params import SamplingParams
-from gameserver.http.openai.errors import bad_field, from_engine, too_long
+from gameserver.http.openai.errors import ApiError, bad_field, from_engine, too_long
 from gameserver.http.openai.generation import Generation, Order
 from gameserver.http.openai.logprobs import Spelling
 from gameserver.http.openai.schema import ChatRequest, CompletionRequest
@@ -23,6 +24,10 @@ from gameserver.settings import ApiSettings
 
 #: Longer texts are encoded in a thread: a megabyte takes a second, in which nobody would be served.
 _LONG_TEXT = 4096
+#: On a machine that is slow but idle a first token may take so many times as long as alone.
+_IDLE_TIMES = 2.0
+#: Who is refused for a long queue is asked to come again within so many seconds.
+_LATEST_S = 30.0
 
 Result = TypeVar("Result")
 
@@ -103,7 +108,7 @@ class Call:
 
         Raises:
             ApiError: 400, it wants a priority that is not for it, too much at once, or a stream's
-                options without a stream.
+                options without a stream; 429, its first token would take too long.
         """
         if fields.stream_options is not None and not fields.stream:
             raise bad_field("stream_options", "stream_options needs stream to be true")
@@ -116,6 +121,7 @@ class Call:
         if priority < settings.most_urgent:
             lowest = settings.most_urgent - settings.priority
             raise bad_field("priority", f"priority may be {lowest} or more on this server")
+        self._check_wait(priority)
         return Order(
             prompts=prompts,
             params=params,
@@ -127,6 +133,21 @@ class Call:
             pay=self.pay,
             prompt_field=prompt_field,
         )
+
+    def _check_wait(self, priority: int) -> None:
+        """Raise `ApiError` (429) if a first token of this class would come too late: later than on
+        a machine that is slow but idle, and than the settings allow.
+        """
+        expected = self.engine.expect(priority)
+        most_s = max(self.settings.first_token_s, _IDLE_TIMES * expected.alone_s)
+        if self.settings.first_token_s and expected.seconds > most_s:
+            retry_s = math.ceil(min(expected.seconds - most_s, _LATEST_S))
+            raise ApiError(
+                429,
+                f"the first token would take {expected.seconds:.0f} s",
+                code="rate_limit_exceeded",
+                retry_s=retry_s,
+            )
 
     def whole(self, body: msgspec.Struct) -> Response:
         """An answer in one piece."""

@@ -10,7 +10,9 @@ import openai
 import pytest
 
 from engine.errors import NoRoom
+from engine.forecast import Expectation
 from engine.outputs import RequestOutput
+from engine.prefixes import Prefix
 from gameserver.http.openai.auth import caller
 from gameserver.keys import Keys, key_line, new_key
 from gameserver.settings import SettingsError
@@ -288,3 +290,33 @@ async def test_a_server_that_ends_says_so_in_open_streams() -> None:
         with pytest.raises(openai.APIError, match="shutting down"):
             async for _ in stream:
                 pass
+
+
+async def test_a_request_whose_first_token_would_take_too_long_is_refused_until_later() -> None:
+    async with serving(["Hello."], first_token_s=20.0) as served:
+        assert served.engine is not None
+        asked: list[int] = []
+        expected = Expectation(25.0, alone_s=11.0)
+
+        def expect(priority: int, prefix: Prefix | None = None) -> Expectation:
+            asked.append(priority)
+            return expected
+
+        served.engine.expect = expect  # type: ignore[method-assign]
+        error = await refused(served, openai.RateLimitError, extra_body={"priority": 1})
+        assert asked == [2], "of the class that it would be served in"
+        assert error.body["code"] == "rate_limit_exceeded"
+        assert error.response.headers["retry-after"] == "3"
+        expected = Expectation(21.0, alone_s=11.0)
+        async with served.client() as client:  # slow, but not for the sake of others
+            answer = await client.chat.completions.create(model="script", messages=HELLO)
+        assert answer.choices[0].message.content == "Hello."
+
+
+async def test_a_long_queue_is_no_reason_where_the_settings_say_so() -> None:
+    async with serving(["Hello."], first_token_s=0) as served:
+        assert served.engine is not None
+        served.engine.expect = lambda *_, **__: Expectation(9999.0)  # type: ignore[method-assign]
+        async with served.client() as client:
+            answer = await client.chat.completions.create(model="script", messages=HELLO)
+        assert answer.choices[0].message.content == "Hello."
