@@ -12,6 +12,13 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="package")]
 expect.set_options(timeout=PATIENCE_MS)
 
 
+#: Whether a walker has left the part of the room in which everybody comes in.
+AWAY_FROM_THE_DOOR = """(node) => {
+  const room = document.querySelector("#stage").getBoundingClientRect();
+  return node.getBoundingClientRect().left > room.left + room.width * 0.25;
+}"""
+
+
 async def left_of(walker: Locator) -> float:
     """How far from the left a walker stands, in px."""
     return float(await walker.evaluate("(node) => node.getBoundingClientRect().left"))
@@ -108,6 +115,27 @@ async def test_what_may_not_be_changed_is_said_in_words(visit: Visit) -> None:
     await room.locator("button").click()
     await expect(page.locator("#hint")).to_be_visible()
     await expect(room).to_contain_text("locked")
+
+
+async def test_who_walks_up_to_the_same_person_stands_beside_those_who_are_there(
+    visit: Visit,
+) -> None:
+    names = ("Ada", "Bob", "Cleo")
+    pages = [await visit(name, query="?instance=elbows") for name in names]
+    for page in pages:
+        await expect(page.locator(".walker")).to_have_count(3)
+    for name, page in zip(names, pages, strict=True):
+        await choose(page)
+        for watcher in pages:  # who comes next makes room for those they see
+            seen = watcher.locator(".walker", has_text=name)
+            await until(watcher, AWAY_FROM_THE_DOOR, await seen.element_handle())
+    apart = """() => {
+      const walkers = [...document.querySelectorAll(".walker")];
+      const feet = walkers.map((node) => node.getBoundingClientRect());
+      const far = (one, other) => Math.hypot(one.x - other.x, one.bottom - other.bottom) > 25;
+      return feet.every((one, i) => feet.slice(i + 1).every((other) => far(one, other)));
+    }"""
+    await until(pages[0], apart)
 
 
 async def test_a_second_player_walks_in_beside_the_first(visit: Visit) -> None:

@@ -349,8 +349,10 @@ export class Playground {
   async say(text) {
     const line = { npc: this.#chosen, text };
     if ($("whisper").checked) line.to = [this.#chosen, ...this.#confidants];
-    this.hint("");
+    const far = !this.stage.within(this.#player, line.npc);
+    this.hint(far ? `You walk up to ${this.nameOf(line.npc)} first.` : "");
     await this.stage.approach(line.npc);
+    if (far) this.hint("");
     this.#whispering = line.to ? text : null;
     const sent = performance.now();
     const { d: accepted } = await this.client.command("say", line, this.stream);

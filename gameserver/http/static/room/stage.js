@@ -8,7 +8,9 @@ import { Things } from "./things.js";
 import { View } from "./view.js";
 
 const STIR_MS = 140;
-const TALKING = 0.55; // how near we go to talk, as a share of how far a line is heard
+const REACHES = [0.55, 0.8, 0.35]; // how near we go to talk, as shares of how far a line is heard
+const TURNS = [0, 0.6, -0.6, 1.2, -1.2]; // and how far round somebody, in radians
+const ELBOWS = 70; // how far apart people are seen to stand if they can, in units of the painted room
 const BLINKS = 0.15; // chance that somebody blinks, each time
 
 export class Stage {
@@ -154,10 +156,24 @@ export class Stage {
   /** Walks up to somebody who does not hear us; resolves with false if we did not get there. */
   async approach(id) {
     if (this.within(this.self, id)) return true;
+    return this.steps.walkTo(this.#beside(id));
+  }
+
+  /** A place to talk to somebody from: straight before us, or round them where nobody stands yet. */
+  #beside(id) {
     const [own, other] = [this.steps.pos, this.posOf(id)];
-    const apart = Math.hypot(other[0] - own[0], other[1] - own[1]);
-    const share = 1 - (this.#hearing * TALKING) / apart;
-    return this.steps.walkTo([own[0] + (other[0] - own[0]) * share, own[1] + (other[1] - own[1]) * share]);
+    const straight = Math.atan2(own[1] - other[1], own[0] - other[0]);
+    const places = REACHES.flatMap((share) => TURNS.map((turn) => {
+      const [reach, way] = [this.#hearing * share, straight + turn];
+      return this.view.clamp([other[0] + reach * Math.cos(way), other[1] + reach * Math.sin(way)]);
+    }));
+    const taken = [...this.#npcs, ...this.#players].filter((person) => person.id !== this.self)
+      .map((person) => this.posOf(person.id)).filter(Boolean).map((pos) => this.view.project(pos));
+    const free = (place) => {
+      const { x, bottom } = this.view.project(place);
+      return taken.every((feet) => Math.hypot(feet.x - x, feet.bottom - bottom) >= ELBOWS * this.view.scale);
+    };
+    return places.find(free) ?? places[0];
   }
 
   /** What is seen through the window. */
