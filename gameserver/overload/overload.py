@@ -127,9 +127,9 @@ class Overload:
         patience_s = settings.first_word_s if priority else settings.quest_first_word_s
         if background:
             patience_s = settings.background_first_word_s
-        patience_s *= _SURE
         if not patience_s:
             return "answer"
+        patience_s *= _SURE
         expected = before.delays(self._engine.expect(priority, prefix))
         share = _share(expected, patience_s)
         relieves = priority > 0 and not background and share > settings.relief
@@ -174,8 +174,8 @@ class Overload:
         self._lag_s = max(late_s, _FADES * self._lag_s)
         settings, expect, usual = self._settings, self._engine.expect, self._priorities
         engine = max(
-            _share(expect(usual.host), settings.first_word_s),
-            _share(expect(usual.quest_giver), settings.quest_first_word_s),
+            _share(expect(usual.host), _SURE * settings.first_word_s),
+            _share(expect(usual.quest_giver), _SURE * settings.quest_first_word_s),
         )
         lag = 1000 * self._lag_s / settings.lag_ms
         self._pressure = max(engine, lag)
