@@ -41,6 +41,16 @@ def test_there_is_somebody_for_every_part(people: dict[str, Persona]) -> None:
     assert len(people) >= 7
 
 
+def test_all_but_the_quest_giver_have_something_short_to_say_when_there_is_no_time(
+    people: dict[str, Persona],
+) -> None:
+    for persona in people.values():
+        if persona.kind != "quest_giver":
+            assert len(set(persona.barks)) >= 3, persona.id
+            assert all(len(bark) <= 60 for bark in persona.barks), persona.id
+            assert all(bark[-1] in ".!?" for bark in persona.barks), persona.id
+
+
 def test_everybody_is_written_out(people: dict[str, Persona]) -> None:
     for persona in people.values():
         assert len(persona.knows) >= 4, persona.id

@@ -18,8 +18,10 @@ from engine.errors import InvalidRequest
 from engine.measures import CLASSES, WAIT_BOUNDS, Histogram, Measures
 from engine.outputs import Usage
 from engine.params import SamplingParams
-from gameserver.http.metrics import Metrics
+from gameserver.http.metrics import COUNTERS, Metrics
+from gameserver.loop_lag import LoopLag
 from tests.gameserver.http.openai.served import Served, serving
+from tests.gameserver.overload.test_overload import Stage
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 NUMBERS = st.floats(0, 1e6)
@@ -143,6 +145,8 @@ async def test_dashboard_and_alerts_name_metrics_that_exist() -> None:
         known = {
             sample.name for family in page(served).values() for sample in family.samples
         } | set(page(served))
+    game = {**Stage().overload.gauges(), **LoopLag().gauges()}
+    known |= {f"troupe_{name}" for name in game} | {f"troupe_{name}_total" for name in COUNTERS}
     board = json.loads((DEPLOY / "grafana" / "troupe.json").read_text("utf-8"))
     rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text("utf-8"))
     expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
