@@ -7,7 +7,7 @@ what is demanded of it follows RFC 8725).
 
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -55,6 +55,7 @@ class Pass:
         scenes: where; None: everywhere.
         any_event: whether it may raise world events that scene files do not list.
         expires: wall clock, in seconds; None: never.
+        tenant: whose player it is; None: the house's.
     """
 
     holder: str
@@ -62,9 +63,10 @@ class Pass:
     scenes: frozenset[str] | None = None
     any_event: bool = False
     expires: float | None = None
+    tenant: str | None = None
 
     def may_enter(self, scene: str) -> bool:
-        """Whether it is for that scene."""
+        """Whether it is for that scene, if that is its tenant's."""
         return self.scenes is None or scene in self.scenes
 
 
@@ -83,13 +85,15 @@ class Access:
         SettingsError: a key cannot be read, or is too weak.
     """
 
-    def __init__(self, settings: AuthSettings) -> None:
-        self._keys = Keys.load(settings.keys_file, settings.keys_variable, "auth")
+    def __init__(self, settings: AuthSettings, tenants: Collection[str] = ()) -> None:
+        self._keys = Keys.load(settings.keys_file, settings.keys_variable, "auth", tenants)
+        self._tenants = tenants
+        for key in settings.jwt.keys if settings.jwt else ():
+            if key.tenant is not None and key.tenant not in tenants:
+                raise SettingsError(f"auth.jwt.keys: there is no tenant {key.tenant}")
         self._jwt = settings.jwt
-        self._signers: Mapping[str | None, tuple[str, Any]] = (
-            {key.kid: (key.algorithm, _signer(key)) for key in settings.jwt.keys}
-            if settings.jwt
-            else {}
+        self._signers: Mapping[str | None, tuple[JwtKey, Any]] = (
+            {key.kid: (key, _signer(key)) for key in settings.jwt.keys} if settings.jwt else {}
         )
 
     @property
@@ -125,18 +129,18 @@ class Access:
         known = self._keys.find(key)
         if known is None or "play" not in known.scopes:
             raise _failed("this key is not known here, or not for playing")
-        return Pass(known.name, any_event="events" in known.scopes)
+        return Pass(known.name, any_event="events" in known.scopes, tenant=known.tenant)
 
     def _by_token(self, token: str) -> Pass:
         settings = self._jwt
         if settings is None:
             raise _failed("this server knows no tokens")
         try:
-            algorithm, key = self._signers[jwt.get_unverified_header(token).get("kid")]
+            signer, key = self._signers[jwt.get_unverified_header(token).get("kid")]
             claims = jwt.decode(
                 token,
                 key,
-                algorithms=[algorithm],
+                algorithms=[signer.algorithm],
                 issuer=settings.issuer,
                 audience=settings.audience,
                 leeway=settings.leeway_s,
@@ -151,7 +155,20 @@ class Access:
         if found.exp - time.time() > settings.longest_s + settings.leeway_s:
             raise _failed(f"this token lives longer than {settings.longest_s:.0f} s")
         scenes = None if found.scenes is None else frozenset(found.scenes)
-        return Pass(found.sub, found.sub, scenes, expires=found.exp)
+        claimed = claims.get(settings.tenant_claim) if settings.tenant_claim else None
+        tenant = self._tenant(signer, claimed)
+        return Pass(found.sub, found.sub, scenes, expires=found.exp, tenant=tenant)
+
+    def _tenant(self, signer: JwtKey, claimed: object) -> str | None:
+        """Whose player a token is for, by its key or by its claim; they must not contradict."""
+        tenant = signer.tenant if claimed is None else claimed
+        if tenant is None:
+            return None
+        if not isinstance(tenant, str) or tenant not in self._tenants:
+            raise _failed("this token is of no tenant here")
+        if signer.tenant not in (None, tenant):
+            raise _failed("this token's key is another tenant's")
+        return tenant
 
 
 def _credential(auth: Auth | None, authorization: str | None) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from gameserver.addresses import Networks, contains, neighbourhood
 from gameserver.protocol import Close, Code, Refusal
 from gameserver.settings import Settings
+from gameserver.tenants import tenant_of
 
 
 class TokenBucket:
@@ -68,6 +69,8 @@ class Admission:
         self._shared = Networks(settings.guards.shared_networks)
         self._players: Counter[str] = Counter()
         self._addresses: Counter[str] = Counter()
+        self._tenants: Counter[str] = Counter()
+        self._most = {name: tenant.sessions for name, tenant in settings.tenants.items()}
         self._says: dict[str, TokenBucket] = {}
         self.sessions = 0
 
@@ -75,6 +78,7 @@ class Admission:
         """Count a new session; each one needs a `leave` later.
 
         Args:
+            player: an account, see `gameserver.tenants`.
             adopted: an earlier process let it in; there is room for it.
 
         Returns:
@@ -88,6 +92,7 @@ class Admission:
         self.sessions += 1
         self._players[player] += 1
         self._addresses[neighbourhood(address)] += 1
+        self._tenants[tenant_of(player) or ""] += 1
         if player not in self._says:
             rate, burst = self._limits.says_per_s, self._limits.says_burst
             self._says[player] = TokenBucket(rate, burst)
@@ -100,7 +105,11 @@ class Admission:
     def leave(self, player: str, address: str) -> None:
         """A session that `enter` counted is over."""
         self.sessions -= 1
-        for counter, key in ((self._players, player), (self._addresses, neighbourhood(address))):
+        for counter, key in (
+            (self._players, player),
+            (self._addresses, neighbourhood(address)),
+            (self._tenants, tenant_of(player) or ""),
+        ):
             counter[key] -= 1
             if not counter[key]:
                 del counter[key]
@@ -112,6 +121,9 @@ class Admission:
         if self.sessions >= limits.sessions:
             raise Refusal(Code.BUSY, "this server is full", retry_ms=5000, close=Close.OVERLOADED)
         self._check(self._players[player], limits.sessions_per_player, "sessions of one player")
+        tenant = tenant_of(player) or ""
+        if most := self._most.get(tenant, 0):
+            self._check(self._tenants[tenant], most, "sessions of one game")
         if not contains(self._shared, address):
             here = self._addresses[neighbourhood(address)]
             self._check(here, limits.sessions_per_ip, "sessions of one address")

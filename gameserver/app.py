@@ -45,6 +45,7 @@ from gameserver.reload import Reloader
 from gameserver.settings import Settings
 from gameserver.stores.choose import choose_store
 from gameserver.stores.store import Store
+from gameserver.tenants import Tenants
 from npc.cast import Cast
 from npc.memory.memories import Memories
 from npc.memory.source import MemorySource
@@ -119,7 +120,8 @@ class Application:
         self._profile_file = profile
         self._profile = Profile() if profile is not None else None
         self._lag = LoopLag()
-        keys = Keys.load(settings.api.keys_file, settings.api.keys_variable)
+        api = settings.api
+        keys = Keys.load(api.keys_file, api.keys_variable, tenants=settings.tenants)
         self._api = OpenAIApi(self, settings.api, keys)
         self._console: Listener | None = None
         self._loader: threading.Thread | None = None
@@ -344,10 +346,15 @@ class Application:
         """Where the page finds the game, and which scenes there are."""
         assert self.engine is not None
         assert self.cast is not None
+        tenants = Tenants(self.settings.tenants)
         return {
             "model": self.engine.model_name,
             "game": {"port": self.game_port, "path": PATH},
-            "scenes": [facts(scene) for scene in self.cast.scenes.values()],
+            "scenes": [
+                facts(scene)
+                for scene in self.cast.scenes.values()
+                if tenants.owner(scene.id) is None  # whoever reaches the page sees them
+            ],
         }
 
     def _make_engine(self) -> AnyEngine:

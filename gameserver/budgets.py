@@ -3,15 +3,17 @@
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
 from gameserver.protocol import Code, Refusal
-from gameserver.settings import Allowance, BudgetSettings
+from gameserver.settings import Allowance, BudgetSettings, TenantSettings
 from gameserver.tally import Tally
+from gameserver.tenants import Shares, account
 
 _DAY_S = 86_400
 _MINUTE_S = 60.0
@@ -42,9 +44,10 @@ class Books(msgspec.Struct, frozen=True, omit_defaults=True):
     players: dict[str, Account]
     total: Account
     callers: dict[str, Account] = {}
+    tenants: dict[str, Account] = {}
 
 
-Kind = Literal["npc", "player", "caller", "total"]
+Kind = Literal["npc", "player", "caller", "tenant", "total"]
 #: An account: its kind, and whose it is; there is one of "total".
 Name = tuple[Kind, str]
 _TOTAL: Name = ("total", "")
@@ -55,20 +58,47 @@ class Budgets:
     costs with `spend`; a request to the API with `call` and `spend_call`.
 
     Time is the wall clock, so that accounts outlive the process: `snapshot` and `restore`.
+
+    Attributes:
+        share: what the tenant has under way, on whose account all of this is.
     """
 
     def __init__(
-        self, settings: BudgetSettings, tally: Tally, clock: Callable[[], float] = time.time
+        self,
+        settings: BudgetSettings,
+        tally: Tally,
+        clock: Callable[[], float] = time.time,
+        tenants: Mapping[str, TenantSettings] | None = None,
+        fair_turns: int = 1,
     ) -> None:
+        """`tenants`, and `fair_turns`: see `gameserver.tenants`."""
         self._settings = settings
+        self._tenant: str | None = None
+        self._tenants = {
+            name: Allowance(
+                turns_per_minute=tenant.turns_per_minute, tokens_per_day=tenant.tokens_per_day
+            )
+            for name, tenant in (tenants or {}).items()
+        }
+        self._shares = Shares(tenants or {}, fair_turns)
+        self.share = self._shares.of(None)
         self._tally = tally
         self._clock = clock
         self._kept: dict[Kind, OrderedDict[str, Account]] = {
             "npc": OrderedDict(),
             "player": OrderedDict(),
             "caller": OrderedDict(),
+            "tenant": OrderedDict(),
             "total": OrderedDict(),
         }
+
+    def of(self, tenant: str | None) -> "Budgets":
+        """The same books, on the account of a tenant: its players and keys are other people than
+        those of the same name elsewhere.
+        """
+        mine = copy(self)
+        mine._tenant, mine.share = tenant, self._shares.of(tenant)
+        return mine
 
     def check(self, npc: str, player: str) -> None:
         """Whether one more turn may begin. Books nothing.
@@ -128,8 +158,10 @@ class Budgets:
 
     def snapshot(self) -> bytes:
         """All accounts as JSON."""
-        npcs, players, callers = (dict(self._kept[k]) for k in ("npc", "player", "caller"))
-        return msgspec.json.encode(Books(npcs, players, self._look(_TOTAL), callers))
+        npc, player, caller, tenant = (
+            dict(self._kept[kind]) for kind in ("npc", "player", "caller", "tenant")
+        )
+        return msgspec.json.encode(Books(npc, player, self._look(_TOTAL), caller, tenant))
 
     def restore(self, data: bytes) -> None:
         """Go on with the accounts of a snapshot.
@@ -144,15 +176,21 @@ class Budgets:
         self._kept["npc"] = OrderedDict(books.npcs)
         self._kept["player"] = OrderedDict(books.players)
         self._kept["caller"] = OrderedDict(books.callers)
+        self._kept["tenant"] = OrderedDict(books.tenants)
         self._kept["total"] = OrderedDict({"": books.total})
 
-    @staticmethod
-    def _of_turn(npc: str, player: str) -> tuple[Name, ...]:
-        return (("npc", npc), ("player", player), _TOTAL)
+    def payer(self, player: str) -> str:
+        """The name of a player's account."""
+        return account(self._tenant, player)
 
-    @staticmethod
-    def _of_call(caller: str) -> tuple[Name, ...]:
-        return (("caller", caller), _TOTAL)
+    def _of_turn(self, npc: str, player: str) -> tuple[Name, ...]:
+        return (("npc", npc), ("player", self.payer(player)), *self._of_all())
+
+    def _of_call(self, caller: str) -> tuple[Name, ...]:
+        return (("caller", self.payer(caller)), *self._of_all())
+
+    def _of_all(self) -> tuple[Name, ...]:
+        return (_TOTAL,) if self._tenant is None else (("tenant", self._tenant), _TOTAL)
 
     def _check(self, concerned: Iterable[Name]) -> None:
         now = self._clock()
@@ -183,6 +221,8 @@ class Budgets:
         return _spending(self._look(name), self._allowance(name), self._clock())
 
     def _allowance(self, name: Name) -> Allowance:
+        if name[0] == "tenant":
+            return self._tenants.get(name[1], Allowance())
         allowance: Allowance = getattr(self._settings, name[0])
         return allowance
 
@@ -215,6 +255,10 @@ class Purse:
         """See `npc.purse.Purse`."""
         return self.budgets.may_think(self.npc, player)
 
+    def payer(self, player: str) -> str:
+        """See `npc.purse.Purse`."""
+        return self.budgets.payer(player)
+
     def pay(self, player: str, tokens: int) -> None:
         """See `npc.purse.Purse`."""
         self.budgets.spend(self.npc, player, tokens)
@@ -241,7 +285,13 @@ def _spending(account: Account, allowance: Allowance, now: float) -> Spending:
 
 
 #: How each is called in a refusal.
-_NAMES = {"npc": "this NPC", "player": "you", "caller": "this key", "total": "this server"}
+_NAMES = {
+    "npc": "this NPC",
+    "player": "you",
+    "caller": "this key",
+    "tenant": "this game",
+    "total": "this server",
+}
 
 
 def _check(account: Account, allowance: Allowance, now: float, who: str) -> None:

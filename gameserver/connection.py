@@ -215,7 +215,7 @@ class Connection:
             await self._shown.redeem(wish)
             if wish.resume is not None:
                 self._shown.admit(wish)  # before anything is touched
-                return await house.sessions.fetch(wish.resume, wish.player)
+                return await house.sessions.fetch(wish.resume, self._shown.account(wish.player))
         elif message.t == "scene.join" and self._session is not None:
             return await self._session.prepare(message)
         return None
@@ -322,16 +322,17 @@ class Connection:
     def _enter(self, wish: Identify, re: int | None) -> None:
         """Take the client's session up, or begin a new one, and tell: `welcome`."""
         sessions, resume, miss = self._house.sessions, wish.resume, None
+        account = self._shown.account(wish.player)
         name = clean_name(wish.name or wish.player, self._settings.limits.name_chars)
         name = self._house.safety.redact(name)
         if resume is not None:
-            miss = sessions.objection(wish.player, resume)
+            miss = sessions.objection(account, resume)
         resumed = resume is not None and miss is None
         if resume is not None and resumed:
             session = sessions.resume(resume, self._outbox, self._parted)
         else:
             session = sessions.begin(
-                wish.player,
+                account,
                 name,
                 self._shown.address,
                 self._outbox,
@@ -352,7 +353,7 @@ class Connection:
             caps=sorted(caps),
             limits=self._house.limits,
             player=wish.player,
-            scenes=[s for s in self._house.world.titles() if session.grant.may_enter(s.id)],
+            scenes=self._house.world.titles(session.grant),
             resumed=resumed,
             resume_miss=miss,
         )

@@ -13,6 +13,7 @@ from gameserver.guards import GuardedConnection
 from gameserver.nodes.tickets import no_such_ticket, ticket_of
 from gameserver.protocol import Close, Code, Refusal
 from gameserver.relay.passage import RELAY_PATH, Passage
+from gameserver.tenants import account
 
 if TYPE_CHECKING:
     from gameserver.nodes.neighbours import Neighbours
@@ -89,9 +90,19 @@ class Credentials:
         else:
             self.grant = self._access.admit(wish.auth, self._header, wish.player)
 
+    def account(self, player: str) -> str:
+        """Who that player is, whose credential was admitted."""
+        return account(self.grant.tenant, player)
+
     def refresh(self, auth: Auth, player: str) -> None:
-        """Go on with a new credential. Raises `Refusal`, see `Access.admit`."""
-        self.grant = self._access.admit(auth, self._header, player)
+        """Go on with a new credential. Raises `Refusal`, see `Access.admit`; also for one of
+        another tenant, which has no such player.
+        """
+        grant = self._access.admit(auth, self._header, player)
+        if grant.tenant != self.grant.tenant:
+            msg = "this credential is for another player"
+            raise Refusal(Code.FORBIDDEN, msg, close=Close.FORBIDDEN)
+        self.grant = grant
         self._asked_again = False
 
     def must_ask(self, grace_s: float) -> bool:

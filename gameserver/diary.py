@@ -11,6 +11,7 @@ class Person(msgspec.Struct, frozen=True, array_like=True):
     """Whose session it is.
 
     Attributes:
+        player: an account, see `gameserver.tenants`.
         address: where it was begun from.
         began: wall clock, ms.
     """

@@ -38,7 +38,7 @@ class Equipment:
             SettingsError: one of them is missing, or cannot be used.
         """
         return cls(
-            Access(settings.auth),
+            Access(settings.auth, settings.tenants),
             Proxies(settings.guards.trusted_proxies),
             None if settings.tls is None else encryption(settings.tls),
             None if settings.mqtt is None else choose_broker(settings),

@@ -9,6 +9,7 @@ from gameserver.stores.journal import Book, Journal
 from gameserver.stores.sqlite import SqliteStore
 from gameserver.stores.store import Elsewhere, StoreDown, StoreError
 from gameserver.tally import Tally
+from gameserver.tenants import player_of
 
 SCENES = "scene."
 _SESSIONS = "session."
@@ -74,7 +75,7 @@ async def _forget_in_session(journal: Journal, bucket: str, player: str, npc: st
     journal.begin()
     book = Book(bucket, journal, held)
     page = book.take("person").get("")
-    whole = npc is None and (page is None or read_person(page).player == player)
+    whole = npc is None and (page is None or player_of(read_person(page).player) == player)
     if whole:
         book.erase()
     else:

@@ -90,7 +90,12 @@ class GameServer:
         self._scenes = cast.scenes
         self._tally = Tally()
         self.safety = Safety(settings.safety, self._tally, scripted=cast.engine.scripted)
-        self.budgets = Budgets(settings.budgets, self._tally)
+        self.budgets = Budgets(
+            settings.budgets,
+            self._tally,
+            tenants=settings.tenants,
+            fair_turns=settings.flow.fair_turns,
+        )
         self._overload = Overload(
             settings.overload,
             settings.flow,
@@ -227,7 +232,8 @@ class GameServer:
     def purse_of(self, stream: str, npc: str) -> Purse:
         """Who pays for what an NPC of a running scene thinks; the scene need not run any more."""
         pack = pack_of(stream, self._scenes)
-        return Purse(self.budgets, account_of(pack, npc))
+        mine = self.budgets.of(self._world.tenants.owner(pack))
+        return Purse(mine, account_of(pack, npc))
 
     def hindrance(self) -> str:
         """Why nobody can play here just now; "" if one can."""

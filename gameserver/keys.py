@@ -8,7 +8,7 @@ import hmac
 import os
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,7 @@ SCOPES: Final = frozenset({"api", "play", "events"})
 USUAL_SCOPES: Final = frozenset({"api", "play"})
 _LINE = re.compile(
     rf"(?P<name>{NAME.pattern})\s+(?P<hash>[0-9a-f]{{64}})(?:\s+(?P<scopes>[a-z,]+))?"
+    rf"(?:\s+@(?P<tenant>{NAME.pattern}))?"
 )
 _PREFIX = "tr-"
 
@@ -34,10 +35,12 @@ class Key:
     Attributes:
         name: of its holder.
         scopes: what it is good for, see `SCOPES`.
+        tenant: whose it is; None: the house's.
     """
 
     name: str
     scopes: frozenset[str] = USUAL_SCOPES
+    tenant: str | None = None
 
 
 def new_key() -> str:
@@ -45,9 +48,10 @@ def new_key() -> str:
     return _PREFIX + secrets.token_urlsafe(32)
 
 
-def key_line(name: str, key: str, scopes: Iterable[str] = ()) -> str:
+def key_line(name: str, key: str, scopes: Iterable[str] = (), tenant: str | None = None) -> str:
     """The line that admits `key` when it stands in the key file."""
-    return " ".join([name, _digest(key).hex(), *filter(None, [",".join(sorted(scopes))])])
+    more = [",".join(sorted(scopes)), f"@{tenant}" if tenant else ""]
+    return " ".join([name, _digest(key).hex(), *filter(None, more)])
 
 
 class Keys:
@@ -61,17 +65,25 @@ class Keys:
         self._hashes = dict(hashes)
 
     @classmethod
-    def load(cls, file: str | None, variable: str | None, section: str = "api") -> "Keys":
-        """Read keys from a file of `NAME SHA256 [SCOPE,SCOPE]` lines and from the environment.
+    def load(
+        cls,
+        file: str | None,
+        variable: str | None,
+        section: str = "api",
+        tenants: Collection[str] = (),
+    ) -> "Keys":
+        """Read keys from a file of `NAME SHA256 [SCOPE,SCOPE] [@TENANT]` lines and from the
+        environment.
 
         Args:
             file: path of the key file; lines that start with # are comments.
             variable: name of an environment variable, which holds one key or several with spaces
                 between.
             section: of the settings that name these, for error messages.
+            tenants: that a key may be of.
 
         Raises:
-            SettingsError: a source that was named holds no usable key.
+            SettingsError: a source that was named holds no usable key, or one of no tenant here.
         """
         hashes: dict[bytes, Key] = {}
         if file is not None:
@@ -81,6 +93,10 @@ class Keys:
             if not keys:
                 raise SettingsError(f"{section}.keys_variable: the environment has no {variable}")
             hashes |= {_digest(key): Key(f"{variable}-{n}") for n, key in enumerate(keys)}
+        for known in hashes.values():
+            if known.tenant is not None and known.tenant not in tenants:
+                msg = f"{section}.keys_file: there is no tenant {known.tenant}, of {known.name}"
+                raise SettingsError(msg)
         return cls(hashes)
 
     def __len__(self) -> int:
@@ -113,10 +129,11 @@ def _from_file(section: str, path: Path) -> dict[bytes, Key]:
         if match is None or scopes - SCOPES:
             raise SettingsError(
                 f"{path}, line {number}: expected a name, the SHA-256 of a key in hex and, if you "
-                f"like, scopes of {', '.join(sorted(SCOPES))} with commas between; "
+                f"like, scopes of {', '.join(sorted(SCOPES))} with commas between, and @TENANT; "
                 "`troupe key NAME` prints such a line"
             )
-        hashes[bytes.fromhex(match["hash"])] = Key(match["name"], scopes or USUAL_SCOPES)
+        key = Key(match["name"], scopes or USUAL_SCOPES, match["tenant"])
+        hashes[bytes.fromhex(match["hash"])] = key
     if not hashes:
         raise SettingsError(f"{section}.keys_file: {path} holds no keys, which would admit nobody")
     return hashes

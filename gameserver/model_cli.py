@@ -230,6 +230,9 @@ def key(
         list[str] | None,
         typer.Option(help="What it is good for: api, play, events; else api and play."),
     ] = None,
+    tenant: Annotated[
+        str | None, typer.Option(help="Whose scenes it is for, where several games are served.")
+    ] = None,
 ) -> None:
     """Make a key, and the line that admits it in a key file.
 
@@ -237,12 +240,12 @@ def key(
     """
     from gameserver.keys import NAME, SCOPES, key_line, new_key
 
-    if not NAME.fullmatch(name):
+    if not (NAME.fullmatch(name) and NAME.fullmatch(tenant or name)):
         fail("a name has 1 to 64 letters, digits, dots, dashes or underscores")
     if unknown := sorted(set(scope or ()) - SCOPES):
         fail(f"there is no scope {unknown[0]}; known are {', '.join(sorted(SCOPES))}")
     fresh = new_key()
-    line = key_line(name, fresh, scope or ())
+    line = key_line(name, fresh, scope or (), tenant)
     print(f"key, shown only now:   {fresh}\nline of the key file:  {line}")
 
 

@@ -23,8 +23,9 @@ from gameserver.settings import Settings
 from gameserver.stores.store import Elsewhere
 from gameserver.streams import Stream
 from gameserver.tally import Tally
+from gameserver.tenants import player_of
 from gameserver.turn import Turn
-from gameserver.world import World, stream_of
+from gameserver.world import World, no_scene, stream_of
 
 #: Between two looks at a client that acknowledges nothing, having nothing to acknowledge.
 _LOOK_S = 1.0
@@ -37,6 +38,7 @@ class Session:
 
     Attributes:
         id, player, name: who this is.
+        account: the player, and no other tenant's of that name.
         private: its stream `me`.
         diary: what it writes down of itself.
         parted: whether it goes on at another node, and is nothing but a name here.
@@ -48,7 +50,7 @@ class Session:
 
     def __init__(
         self,
-        player: str,
+        account: str,
         name: str,
         outbox: Outbox,
         world: World,
@@ -60,7 +62,8 @@ class Session:
         """`says` is the player's, whatever its sessions; what is in the diary, goes on."""
         self.id = diary.id
         self.diary = diary
-        self.player = player
+        self.account = account
+        self.player = player_of(account)
         self.name = name
         self.outbox = outbox
         self.grant = Pass("")
@@ -159,7 +162,7 @@ class Session:
         except Refusal:
             return None
         assert isinstance(wanted, c.SceneJoin)
-        if not self.grant.may_enter(wanted.scene):
+        if not self._world.tenants.admit(self.grant, wanted.scene):
             return None
         stream = stream_of(wanted.scene, wanted.instance)
         if stream in self._scenes or len(self._scenes) >= self._limits.scenes_per_session:
@@ -273,6 +276,8 @@ class Session:
     def _join(self, command: c.SceneJoin, re: int | None) -> Encoded:
         if not self.grant.may_enter(command.scene):
             raise Refusal(Code.FORBIDDEN, f"your token is not for {command.scene}")
+        if not self._world.tenants.admit(self.grant, command.scene):
+            raise no_scene(command.scene)
         stream = stream_of(command.scene, command.instance)
         limit = self._limits.scenes_per_session
         if stream not in self._scenes and len(self._scenes) >= limit:
@@ -303,7 +308,7 @@ class Session:
             actor = self._scenes.get(stream)
             if actor is not None:
                 return actor
-            if stream in self._world:
+            if self._world.shows(self.grant, stream):
                 raise Refusal(Code.NOT_IN_SCENE, f"you are not in {stream}")
             raise Refusal(Code.NO_SCENE, f"there is no scene {stream!r}")
         if turn is not None:

@@ -98,6 +98,7 @@ class Sessions:
         """A new session.
 
         Args:
+            player: an account, as everywhere here; see `gameserver.tenants`.
             make_room: a player who has too many gives up the one that is away the longest.
 
         Raises:
@@ -140,7 +141,7 @@ class Sessions:
 
     async def _find(self, resume: Resume, player: str) -> Session | Elsewhere | None:
         seat = self._seats.get(resume.session)
-        if seat is not None and (seat.session.player != player or await self._is_ours(seat)):
+        if seat is not None and (seat.session.account != player or await self._is_ours(seat)):
             return seat.session
         bucket, store = f"session.{resume.session}", self._journal.store
         token, person = await store.peek(bucket, "token"), await store.peek(bucket, "person")
@@ -169,7 +170,7 @@ class Sessions:
         seat = self._seats.pop(session.id)
         seat.on_parted = _nobody_there
         session.part()
-        self._admission.leave(session.player, seat.address)
+        self._admission.leave(session.account, seat.address)
         self._tally.count("sessions_moved")
         await self._journal.settled()
 
@@ -214,7 +215,7 @@ class Sessions:
         if seat is None:
             return "the session is over"
         matches = hmac.compare_digest(seat.digest, _digest(resume.token))
-        if matches and seat.session.player == player:
+        if matches and seat.session.account == player:
             return None
         self._tally.count("resumes_refused")
         suspect = self._suspects.setdefault(
@@ -273,7 +274,7 @@ class Sessions:
         self._journal.begin()
         session.end()
         session.diary.book.erase()
-        self._admission.leave(session.player, seat.address)
+        self._admission.leave(session.account, seat.address)
         self._tally.count("sessions_ended")
         seconds = round(time.monotonic() - seat.began, 3)
         _log.info("session ended", session=session.id, seconds=seconds)
@@ -297,7 +298,7 @@ class Sessions:
                 seat.end.cancel()
             self._journal.begin()
             seat.session.part()
-            self._admission.leave(seat.session.player, seat.address)
+            self._admission.leave(seat.session.account, seat.address)
             self._tally.count("sessions_moved")
             task = asyncio.get_running_loop().create_task(self._send_on(name, seat, scenes))
             self._sending.add(task)
@@ -378,7 +379,7 @@ class Sessions:
         away = [
             (seat.end.when(), seat.session.id)
             for seat in self._seats.values()
-            if seat.end is not None and seat.session.player == player
+            if seat.end is not None and seat.session.account == player
         ]
         if away:
             self.end(self._seats[min(away)[1]].session)

@@ -6,12 +6,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from engine.ticket import Ticket
+from gameserver.access import Pass
 from gameserver.budgets import Budgets
 from gameserver.forgetting import SCENES, forget_in_scene
 from gameserver.messages import SceneTitle
 from gameserver.nodes.card import persona_set
 from gameserver.nodes.placement import Placement
 from gameserver.overload.overload import Overload
+from gameserver.packs import pack_of
 from gameserver.protocol import Code, Refusal, encoded_size
 from gameserver.safety import Safety
 from gameserver.scene_actor import SceneActor
@@ -20,6 +22,7 @@ from gameserver.stores.journal import Book, Journal
 from gameserver.stores.lease import Leases
 from gameserver.stores.store import Elsewhere, StoreDown
 from gameserver.tally import Tally
+from gameserver.tenants import Tenants
 from npc.cast import Cast, OpenScene
 
 if TYPE_CHECKING:
@@ -66,6 +69,8 @@ class World:
         self._kept_at = time.monotonic()
         self._opening: dict[str, asyncio.Task[Elsewhere | None]] = {}
         self.draining = False
+        #: Which scenes are whose.
+        self.tenants = Tenants(settings.tenants)
         self._cast = cast
         self._settings = settings
         self._tally = tally
@@ -75,8 +80,12 @@ class World:
         self._cancel = cancel
         self._on_prompt = on_prompt
 
-    def __contains__(self, stream_id: str) -> bool:
-        return stream_id in self.actors or stream_id in self._cast.scenes
+    def shows(self, grant: Pass, stream_id: str) -> bool:
+        """Whether there is such a scene, running or a pack's own, that who has this pass may know
+        of."""
+        actor = self.actors.get(stream_id)
+        pack = self._cast.scenes.get(stream_id) if actor is None else actor.pack
+        return pack is not None and self.tenants.owner(pack.id) == grant.tenant
 
     @property
     def is_speaking(self) -> bool:
@@ -87,11 +96,13 @@ class World:
             for floor in actor.floors.values()
         )
 
-    def titles(self) -> list[SceneTitle]:
-        """What can be joined, as far as it fits into a message; all others can be, too."""
+    def titles(self, grant: Pass) -> list[SceneTitle]:
+        """What can be joined with a pass, as far as it fits into a message; the rest can, too."""
         shown: list[SceneTitle] = []
         room = self._settings.limits.out_bytes // 2
         for pack in self._cast.scenes.values():
+            if not self.tenants.admit(grant, pack.id):
+                continue
             room -= len(pack.id) + encoded_size(pack.title) + _TITLE_BYTES
             if room < 0:
                 break
@@ -106,7 +117,7 @@ class World:
         """
         stream_id = stream_of(scene, instance)
         actor = self.actors.get(stream_id)
-        if actor is not None:
+        if actor is not None and actor.pack.id == scene:
             return actor
         self._check(scene, instance)
         raise Refusal(Code.BUSY, f"{stream_id} cannot be opened just now", retry_ms=1000)
@@ -207,7 +218,7 @@ class World:
             self._settings,
             self._tally,
             self._safety,
-            self._budgets,
+            self._budgets.of(self.tenants.owner(pack.id)),
             self._overload,
             cancel=self._cancel,
             on_prompt=self._on_prompt,
@@ -229,10 +240,14 @@ class World:
     def _check(self, scene: str, instance: str | None) -> None:
         pack = self._cast.scenes.get(scene)
         if pack is None:
-            raise Refusal(Code.NO_SCENE, f"there is no scene {scene!r}")
+            raise no_scene(scene)
         stream_id = stream_of(scene, instance)
         if instance is not None and not pack.allows_instances:
             raise Refusal(Code.FORBIDDEN, f"{scene} has no instances")
+        actor = self.actors.get(stream_id)
+        played = pack_of(stream_id, self._cast.scenes) if actor is None else actor.pack.id
+        if played != scene:  # ids may hold dots: that is another pack's
+            raise no_scene(stream_id)
         if len(stream_id) > _LONGEST_ID:
             raise Refusal(Code.BAD_FIELD, f"{stream_id} is longer than {_LONGEST_ID} characters")
         if len(self.actors) >= self._settings.flow.scenes:
@@ -368,6 +383,11 @@ class World:
 
 async def _nobody(names: Iterable[str]) -> "Mapping[str, Session]":
     return {}
+
+
+def no_scene(scene: str) -> Refusal:
+    """There is none, as far as a client may know."""
+    return Refusal(Code.NO_SCENE, f"there is no scene {scene!r}")
 
 
 def stream_of(scene: str, instance: str | None) -> str:

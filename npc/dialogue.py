@@ -223,7 +223,7 @@ class Dialogue:
             prefix=self.prefix,
             priority=self._settings.priorities.of(self.persona.kind, request.urgent),
             salt=self._salt(request.audience),
-            shares=(f"player {request.line.who}", f"scene {self._stream}"),
+            shares=(f"player {self.purse.payer(request.line.who)}", f"scene {self._stream}"),
         )
         try:
             if not request.avoid:
@@ -362,8 +362,7 @@ class Dialogue:
     def _have_judged(self, judge: Judge, heard: Line, said: Line) -> None:
         salt, private = self._salt(heard.audience), heard.audience is not None
         feel = partial(self.feelings.judged, heard.who, now=said.ts, private=private)
-        pay = partial(self.purse.pay, heard.who)
-        judge.ask(self.persona, self.prefix, heard, said, salt, feel, pay)
+        judge.ask(self.persona, self.prefix, heard, said, salt, feel, self.purse)
 
     def _tell_heard(self, line: Line) -> None:
         for source in self.sources:

@@ -19,6 +19,7 @@ from engine.params import SamplingParams
 from engine.prefixes import Prefix
 from npc.persona import Persona
 from npc.prompt import PromptWriter, speaker
+from npc.purse import Purse
 from npc.relations import AXES
 from npc.transcript import Line
 from scenes.reactions import MOODS, Shift
@@ -73,7 +74,7 @@ class Judge:
         said: Line,
         salt: str,
         on_verdict: Callable[[Verdict], None],
-        on_cost: Callable[[int], None],
+        purse: Purse,
     ) -> None:
         """Have a turn judged.
 
@@ -82,7 +83,7 @@ class Judge:
             heard, said: a player's line and the NPC's answer, as far as it was heard.
             salt: as for the turn itself.
             on_verdict: called in the event loop, once, if there is one.
-            on_cost: told, whether or not there is one, how many tokens were computed.
+            purse: pays, whether or not there is one.
         """
         if self.busy:
             return
@@ -97,7 +98,7 @@ class Judge:
                 return
             self.busy = False
             if output.usage is not None:
-                on_cost(output.usage.computed)
+                purse.pay(heard.who, output.usage.computed)
             if (verdict := read_verdict("".join(text))) is not None:
                 on_verdict(verdict)
 
@@ -109,7 +110,7 @@ class Judge:
                 prefix=prefix,
                 priority=self._priority,
                 salt=salt,
-                shares=(f"player {heard.who}",),
+                shares=(f"player {purse.payer(heard.who)}",),
             )
         except EngineError as error:
             _log.debug("a turn of %s is not judged: %s", persona.id, error)

@@ -13,6 +13,9 @@ class Purse(Protocol):
     def pay(self, player: str, tokens: int) -> None:
         """Something was, and so many tokens were computed for it."""
 
+    def payer(self, player: str) -> str:
+        """Whose account that is: not everywhere is it the only player of that name."""
+
 
 class Free:
     """Where nobody counts."""
@@ -23,6 +26,10 @@ class Free:
 
     def pay(self, player: str, tokens: int) -> None:
         """See `Purse`."""
+
+    def payer(self, player: str) -> str:
+        """See `Purse`."""
+        return player
 
 
 #: The purse of an NPC, by id, in a running scene.

@@ -160,9 +160,11 @@ class Console:
         """The answer to somebody who may not see what players say; None for those who may."""
         if len(self._keys):
             try:
-                caller_of(self._keys, request.headers.get("authorization"))
+                caller = caller_of(self._keys, request.headers.get("authorization"))
             except ApiError as error:
                 return _json({"error": str(error)}, error.status)
+            if caller.tenant is not None:
+                return _json({"error": "this shows all games on this server"}, 403)
         elif not _from_this_machine(request):
             return _json({"error": "without API keys this is shown on this machine only"}, 403)
         return None

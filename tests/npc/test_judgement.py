@@ -66,6 +66,9 @@ class Counting:
     def pay(self, player: str, tokens: int) -> None:
         self.paid.append((player, tokens))
 
+    def payer(self, player: str) -> str:
+        return f"acme/{player}"
+
 
 @pytest.mark.parametrize("text", [RISING, "no verdict at all"])
 def test_what_a_verdict_costs_is_paid_for_whatever_it_says(text: str) -> None:
@@ -76,6 +79,7 @@ def test_what_a_verdict_costs_is_paid_for_whatever_it_says(text: str) -> None:
     bill = Usage(100, 60, 7, 0.0, 0.0, 0.0, 0.0)
     engine.submitted[-1].on_output(RequestOutput(0, text, (), "stop", bill))
     assert purse.paid == [("anna", 47)]
+    assert [asked.shares[0] for asked in engine.submitted] == ["player acme/anna"] * 2
 
 
 def test_who_cannot_pay_is_not_judged() -> None:

@@ -23,15 +23,16 @@ from gameserver.http.openai.chat import chat
 from gameserver.http.openai.completions import completions
 from gameserver.http.openai.document import openapi_document
 from gameserver.http.openai.embeddings import embeddings
-from gameserver.http.openai.errors import ApiError, over_budget, unready
+from gameserver.http.openai.errors import ApiError, refused, unready
 from gameserver.http.openai.logprobs import Spelling
 from gameserver.http.openai.schema import ChatRequest, CompletionRequest, EmbeddingRequest
 from gameserver.http.openai.streaming import ClientGone, unless_gone
 from gameserver.http.openai.tally import ApiTally
-from gameserver.keys import Keys
+from gameserver.keys import Key, Keys
 from gameserver.protocol import Refusal
 from gameserver.readiness import Readiness
 from gameserver.settings import ApiSettings
+from gameserver.tenants import account
 
 #: Nobody reads it: the client is gone.
 _CLIENT_CLOSED = 499
@@ -107,17 +108,19 @@ class OpenAIApi:
                 )
             self.tally.open += 1
             streaming = False
+            leave: Callable[[], None] = _nothing
             try:
                 body = await read_body(request, settings.body_bytes, settings.body_s)
                 fields = decode_body(body, decoder, settings.json_depth)
+                pay, leave = self._book(caller)
                 call = Call(
                     engine=engine,
                     settings=settings,
                     spelling=self._spelling or Spelling(engine.tokenizer),
                     model=self._name(fields.model),
-                    caller=caller,
-                    pay=self._pays(caller),
-                    on_end=self._stream_ended,
+                    caller=account(caller.tenant, caller.name),
+                    pay=pay,
+                    on_end=partial(self._stream_ended, leave),
                 )
                 response = await unless_gone(request.receive, endpoint(call, fields))
                 streaming = bool(getattr(fields, "stream", None))
@@ -125,6 +128,7 @@ class OpenAIApi:
             finally:
                 if not streaming:
                     self.tally.open -= 1
+                    leave()
 
         return partial(self._guarded, answer)
 
@@ -155,23 +159,25 @@ class OpenAIApi:
         self.tally.answered(request.scope["route"].path, response.status_code)
         return response
 
-    def _pays(self, caller: str) -> Callable[[int], None]:
-        """Book a request, and return what books the tokens it costs.
+    def _book(self, caller: Key) -> tuple[Callable[[int], None], Callable[[], None]]:
+        """Book a request. Returns what books the tokens it costs, and what its end.
 
         Raises:
-            ApiError: 429, a budget is used up.
+            ApiError: 429, a budget is used up, or its tenant has enough under way.
         """
-        budgets = self._node.budgets
-        if budgets is None:
-            return lambda tokens: None
+        if self._node.budgets is None:
+            return lambda tokens: None, _nothing
+        budgets = self._node.budgets.of(caller.tenant)
         try:
-            budgets.call(caller)
+            budgets.share.admit()
+            budgets.call(caller.name)
         except Refusal as refusal:
-            raise over_budget(refusal) from refusal
-        return partial(budgets.spend_call, caller)
+            raise refused(refusal) from refusal
+        return partial(budgets.spend_call, caller.name), budgets.share.begin_call()
 
-    def _stream_ended(self, outcome: str) -> None:
+    def _stream_ended(self, leave: Callable[[], None], outcome: str) -> None:
         self.tally.open -= 1
+        leave()
         if outcome != "ok":
             self.tally.lost(outcome)
 
@@ -215,3 +221,7 @@ class OpenAIApi:
 
     def _described(self, name: str) -> Model:
         return Model(id=name, created=self._created, max_model_len=self._engine().max_model_len)
+
+
+def _nothing() -> None:
+    """Nobody counts."""

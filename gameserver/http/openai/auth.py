@@ -1,14 +1,14 @@
 """Who may use the API."""
 
 from gameserver.http.openai.errors import ApiError
-from gameserver.keys import Keys
+from gameserver.keys import Key, Keys
 
-#: The caller's name where no keys are asked for.
-ANYONE = "anyone"
+#: The caller where no keys are asked for.
+ANYONE = Key("anyone")
 
 
-def caller(keys: Keys, authorization: str | None) -> str:
-    """The name of who sends this `Authorization` header.
+def caller(keys: Keys, authorization: str | None) -> Key:
+    """Who sends this `Authorization` header.
 
     Raises:
         ApiError: 401, there is no key in it, or one that we do not know; 403, one that is not for
@@ -26,4 +26,4 @@ def caller(keys: Keys, authorization: str | None) -> str:
         raise ApiError(401, "this API key is not known here", code="invalid_api_key")
     if "api" not in known.scopes:
         raise ApiError(403, "this key is not for the API", code="wrong_scope")
-    return known.name
+    return known

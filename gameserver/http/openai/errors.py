@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from engine.errors import ContextExceeded, EngineError, EngineStopped, Halted, InvalidRequest
 from engine.params import SamplingParams
-from gameserver.protocol import Refusal
+from gameserver.protocol import Code, Refusal
 
 #: Names that the engine's complaints about parameters begin with.
 _SAMPLING = frozenset(field.name for field in fields(SamplingParams))
@@ -93,10 +93,11 @@ def unready(message: str) -> ApiError:
     return ApiError(503, message, code="not_ready", retry_s=UNREADY_RETRY_S)
 
 
-def over_budget(refusal: Refusal) -> ApiError:
+def refused(refusal: Refusal) -> ApiError:
     """No more may be generated for this caller, or for anybody, until later."""
     retry_s = math.ceil((refusal.retry_ms or 0) / 1000)
-    return ApiError(429, refusal.msg, code="over_budget", retry_s=retry_s)
+    code = "over_budget" if refusal.code == Code.OVER_BUDGET else "rate_limit_exceeded"
+    return ApiError(429, refusal.msg, code=code, retry_s=retry_s)
 
 
 def from_engine(error: EngineError, param: str) -> ApiError:

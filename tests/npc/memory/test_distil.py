@@ -226,6 +226,9 @@ class Purse:
     def pay(self, player: str, tokens: int) -> None:
         self.paid.append((player, tokens))
 
+    def payer(self, player: str) -> str:
+        return f"acme/{player}"
+
 
 class Billing(Answering):
     """Says what an answer costs; or is given up while it says the first words."""

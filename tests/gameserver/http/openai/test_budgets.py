@@ -11,7 +11,7 @@ import pytest
 
 from gameserver.budgets import Budgets
 from gameserver.keys import Keys, key_line
-from gameserver.settings import BudgetSettings
+from gameserver.settings import BudgetSettings, TenantSettings
 from gameserver.tally import Tally
 from tests.gameserver.http.openai.served import Served, noise, serving
 
@@ -24,7 +24,8 @@ def budgets(**accounts: Any) -> Budgets:
 
 async def ask(served: Served, key: str = "none", **more: Any) -> Any:
     async with served.client(api_key=key) as client:
-        return await client.chat.completions.create(model="default", messages=HELLO, **more)
+        reply = await client.chat.completions.create(model="default", messages=HELLO, **more)
+        return [piece async for piece in reply] if more.get("stream") else reply
 
 
 async def test_tokens_of_every_choice_are_booked_once() -> None:
@@ -88,3 +89,70 @@ async def test_what_nobody_waits_for_any_more_is_booked() -> None:
             while not kept.of_all().tokens:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert kept.of_all().tokens < 400
+
+
+TENANTS = {
+    "acme": TenantSettings(scenes=("a",), turns_at_once=1, tokens_per_day=30_000),
+    "bolt": TenantSettings(scenes=("b",)),
+}
+
+
+def tenant_keys(folder: Path) -> Keys:
+    file = folder / "keys"
+    lines = [key_line("one", f"tr-{tenant}", tenant=tenant) for tenant in TENANTS]
+    file.write_text("\n".join(lines))
+    return Keys.load(str(file), None, tenants=TENANTS)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_requests_of_a_tenant_are_on_its_account(tmp_path: Path, stream: bool) -> None:
+    kept = Budgets(BudgetSettings(), Tally(), tenants=TENANTS)
+    keys = tenant_keys(tmp_path)
+    async with serving(["x" * 300], step_ms=5, keys=keys, budgets=kept) as served:
+        first = asyncio.create_task(ask(served, "tr-acme", max_tokens=300, stream=stream))
+        async with asyncio.timeout(20):
+            while not kept.of("acme").share.under_way:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        with pytest.raises(openai.RateLimitError, match="under way"):
+            await ask(served, "tr-acme")
+        await ask(served, "tr-bolt", max_tokens=2)
+        await first
+        await served.at_rest()
+        async with asyncio.timeout(20):
+            while kept.of("acme").share.under_way:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        kept.of("acme").spend_call("one", 30_000)
+        with pytest.raises(openai.RateLimitError, match="this game"):
+            await ask(served, "tr-acme")
+        await ask(served, "tr-bolt", max_tokens=2)
+        assert kept.of("bolt").share.under_way == 0
+
+
+async def test_a_request_that_is_wrong_is_not_under_way(tmp_path: Path) -> None:
+    kept = Budgets(BudgetSettings(), Tally(), tenants=TENANTS)
+    async with serving(["Yes."], keys=tenant_keys(tmp_path), budgets=kept) as served:
+        for _ in range(3):
+            with pytest.raises(openai.BadRequestError):
+                await ask(served, "tr-acme", n=1000)
+        assert kept.of("acme").share.under_way == 0
+
+
+async def test_what_one_tenant_has_had_computed_is_not_in_the_times_of_another(
+    tmp_path: Path,
+) -> None:
+    """Their keys have one name, and their requests one `cache_salt`."""
+    long: Any = [{"role": "user", "content": "All is well that ends well. " * 20}]
+    async with serving(["Yes."], keys=tenant_keys(tmp_path)) as served:
+
+        async def cached(key: str) -> int:
+            async with served.client(api_key=key) as client:
+                reply = await client.chat.completions.create(
+                    model="default", messages=long, extra_body={"cache_salt": "s"}
+                )
+            await served.at_rest()
+            assert reply.usage is not None and reply.usage.prompt_tokens_details is not None
+            return reply.usage.prompt_tokens_details.cached_tokens or 0
+
+        assert await cached("tr-acme") == 0
+        assert await cached("tr-acme") > 0
+        assert await cached("tr-bolt") == 0

@@ -143,8 +143,8 @@ async def test_keys_are_asked_for_and_only_hashes_are_kept(tmp_path: Any) -> Non
 def test_keys_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STUDIO_KEYS", "one two")
     keys = Keys.load(None, "STUDIO_KEYS")
-    assert caller(keys, "Bearer two") == "STUDIO_KEYS-1"
-    assert caller(keys, "bearer one") == "STUDIO_KEYS-0"
+    assert caller(keys, "Bearer two").name == "STUDIO_KEYS-1"
+    assert caller(keys, "bearer one").name == "STUDIO_KEYS-0"
 
 
 @pytest.mark.parametrize("content", ["", "# none\n", "studio tr-plain-key", "a" * 64])
