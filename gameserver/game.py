@@ -27,6 +27,7 @@ from gameserver.inspection import InspectedPrompt, Inspector, inspected
 from gameserver.ledger import OUTBOX
 from gameserver.messages import Notice
 from gameserver.mqtt.choose import choose_bridge
+from gameserver.mqtt.heir import Heir
 from gameserver.nodes.card import card_of
 from gameserver.nodes.neighbours import Neighbours
 from gameserver.nodes.placement import Placement
@@ -154,9 +155,12 @@ class GameServer:
         self._bridge = choose_bridge(
             broker, settings, self._journal, self._tally, self._world.reopen
         )
+        self._heir = Heir(partial(self._world.open_kept, OUTBOX), settings.store.lease_s)
         if self._bridge is not None:
             self._world.on_open = self._bridge.follow
             self._world.on_gone = self._bridge.unfollow
+            if self._world.leases is not None:
+                self._world.leases.on_cards = self._see_nodes
         self._house = House(
             settings,
             self._world,
@@ -235,6 +239,12 @@ class GameServer:
         mine = self.budgets.of(self._world.tenants.owner(pack))
         return Purse(mine, account_of(pack, npc))
 
+    def _see_nodes(self, cards: Mapping[str, bytes]) -> None:
+        """These nodes live."""
+        assert self._world.placement is not None
+        self._world.placement.update(cards)
+        self._heir.see(cards)
+
     def hindrance(self) -> str:
         """Why nobody can play here just now; "" if one can."""
         return "the store does not answer; scenes stand still" if self._journal.late else ""
@@ -294,6 +304,7 @@ class GameServer:
         )
         self._sessions.close()
         self._keep_budgets()
+        self._heir.stop()
         if self._bridge is not None:
             await self._bridge.stop()  # while the journal still takes what has gone out
         await self._journal.stop()

@@ -76,6 +76,9 @@ COUNTERS = frozenset(
         "mqtt_lost",
         "mqtt_taken_over",
         "mqtt_brief",
+        "mqtt_passed_on",
+        "news_slept_through",
+        "state_unnoticed",
         *(
             f"memory_{name}"
             for name in (

@@ -1,8 +1,7 @@
 """Between the running scenes of this node and a broker.
 
-The bridge has an `Ear` in each scene, and tells what the store has. What arrives goes to the scene,
-which is the single writer of what becomes of it, if it runs here or has run and nobody has it; that
-of a scene which another node has is passed on. It is acknowledged when the store has it.
+The bridge has an `Ear` in each scene, and tells what the store has. What arrives goes through an
+`Intake` to the scenes.
 
 While the broker is away dialogue goes on, and `Outgoing` keeps what is to be told.
 """
@@ -12,34 +11,28 @@ import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 from itertools import islice
 
 import msgspec
 import structlog
 
-from gameserver.mqtt.arrivals import Arrival, Arrivals, Delivery, Unusable
 from gameserver.mqtt.broker import Broker, BrokerLost, Connection
 from gameserver.mqtt.choose import OFFLINE, ONLINE
 from gameserver.mqtt.ear import About, Ear
-from gameserver.mqtt.incoming import Incoming, Reception
+from gameserver.mqtt.intake import Intake
 from gameserver.mqtt.mirror import Mirror
 from gameserver.mqtt.outgoing import Outgoing, Parcel
 from gameserver.mqtt.topics import Topics
-from gameserver.protocol import Refusal
 from gameserver.scene_actor import SceneActor
 from gameserver.settings import Settings
 from gameserver.stores.journal import Journal
-from gameserver.stores.store import StoreDown
 from gameserver.streams import Latest
 from gameserver.tally import Tally
 
 #: Events that are published together: a round trip each would be slow.
 _BATCH = 16
-#: Events handed to scenes before others on the loop have their turn.
-_AT_ONCE = 32
-#: How often it is looked whether a store that takes nothing is back.
-_LOOK_S = 0.1
+#: How often it is looked whether all is done, at the end.
+_LOOK_S = 0.01
 #: Somebody else with our client id drives us out, and we them. Each time the wait grows by so many
 #: steps; after so many times the other one may have the id for itself.
 _DRIVEN_OUT_STEPS = 2
@@ -71,26 +64,17 @@ class Bridge:
         *,
         reopen: Callable[[str], Awaitable[bool]],
     ) -> None:
-        """
-        Args:
-            sleep: waits for some seconds; tests bring their own.
-            reopen: opens a scene that does not run here, if there is one of this id in the store
-                and no other node has it; returns whether one has. Raises `StoreDown` or `Refusal`.
-        """
+        """`sleep` waits for some seconds; tests bring their own. For `reopen` see `Intake`."""
         assert settings.mqtt is not None
         self.up = False
         self.gave_up = False
         self._broker = broker
         self._topics = topics
         self._settings = settings.mqtt
-        self._wait_s = settings.store.wait_s
         self._node = settings.node
         self._journal = journal
         self._tally = tally
         self._sleep = sleep or asyncio.sleep
-        self._reopen = reopen
-        self._arrivals = Arrivals(topics, settings.limits)
-        self._incoming = Reception(settings.mqtt.queue, journal, tally)
         self._outgoing = Outgoing(settings.mqtt.queue, tally)
         self._mirror = Mirror(topics)
         self._mirror_at = 0.0  # monotonic time from which on it may tell again
@@ -98,20 +82,36 @@ class Bridge:
         self._ears: dict[str, Ear] = {}
         self._subscribed: set[str] = set()
         self._unasked = False  # whether subscriptions are not those of the scenes
-        self._arrived, self._something = asyncio.Event(), asyncio.Event()
+        self._intake = Intake(
+            topics,
+            settings,
+            journal,
+            tally,
+            self._ears,
+            self._mirror,
+            reopen=reopen,
+            add=self._add,
+            stray=self._stray,
+        )
+        self._something = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Begin to connect, and go on by itself."""
-        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._hand_over())]
+        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._intake.run())]
 
     async def stop(self) -> None:
-        """Publish what there is and that this node is gone, for a moment, and end. Idempotent."""
+        """Publish what there is, acknowledge what was taken, and say that this node is gone, for a
+        moment, and end. Idempotent."""
         if self.up:
             self._something.set()
             deadline = time.monotonic() + self._settings.timeout_s
-            while self._outgoing and self.up and time.monotonic() < deadline:  # noqa: ASYNC110
-                await asyncio.sleep(_LOOK_S / 10)
+            while (  # noqa: ASYNC110
+                (self._outgoing or self._intake.unacknowledged)
+                and self.up
+                and time.monotonic() < deadline
+            ):
+                await asyncio.sleep(_LOOK_S)
         if self._mirror_timer is not None:
             self._mirror_timer.cancel()
         for task in self._tasks:
@@ -149,8 +149,7 @@ class Bridge:
         self._mirror.unfollow(scene)
         if self._journal.has_lost(book.name, book.epoch):
             self._outgoing.disown(scene)
-            for one in self._incoming.undo(scene):
-                self._pass_on(one)
+            self._intake.lose(scene)
         self._unasked = True
         self._something.set()
 
@@ -159,104 +158,10 @@ class Bridge:
         return {
             "mqtt_up": self.up,
             "mqtt_gave_up": self.gave_up,
-            "mqtt_waiting_in": len(self._incoming),
-            "mqtt_unacknowledged": self._incoming.unacknowledged,
+            "mqtt_waiting_in": self._intake.waiting,
+            "mqtt_unacknowledged": self._intake.unacknowledged,
             "mqtt_waiting_out": len(self._outgoing),
         }
-
-    # In
-
-    def _take(self, delivery: Delivery) -> None:
-        """Something has arrived."""
-        self._tally.count("mqtt_in")
-        arrival = None
-        try:
-            arrival = self._arrivals.read(delivery)
-        except Unusable as why:
-            self._tally.count(f"mqtt_dropped_in_{why.cause}")
-        self._incoming.add(delivery, arrival)
-        self._arrived.set()
-
-    async def _hand_over(self) -> None:
-        """Give scenes what has arrived, when the store can take what becomes of it."""
-        while True:
-            await self._arrived.wait()
-            for _ in range(min(_AT_ONCE, len(self._incoming))):
-                while self._journal.late or self._journal.waiting_s > self._wait_s:  # noqa: ASYNC110
-                    await asyncio.sleep(_LOOK_S)
-                await self._deliver(self._incoming.take())
-            if not self._incoming:
-                self._arrived.clear()
-            await asyncio.sleep(0)
-
-    async def _deliver(self, one: Incoming) -> None:
-        """Give one to its scene, wherever that is."""
-        arrival, elsewhere = one.arrival, False
-        if one.delivery.qos and arrival is not None and not arrival.retained:
-            elsewhere = await self._look_for(arrival.address.scene)
-        if elsewhere and arrival is not None and arrival.address.kind in ("event", "result"):
-            self._pass_on(one)
-            return
-        if arrival is not None:
-            ear = self._ears.get(arrival.address.scene)
-            if ear is None:
-                self._tally.count("mqtt_dropped_in_no_scene")
-            else:
-                self._tell(ear, arrival)
-        self._incoming.done(one, self._journal.written)
-
-    async def _look_for(self, scene: str) -> bool:
-        """Whether another node has a scene; one that has run and that nobody has is opened here."""
-        while scene not in self._ears:
-            try:
-                return await self._reopen(scene)
-            except (StoreDown, Refusal):
-                await asyncio.sleep(_LOOK_S)
-        return False
-
-    def _pass_on(self, one: Incoming) -> None:
-        """Let another node have what came here for a scene of its; once, or it might go round."""
-        told, arrival = one.delivery, one.arrival
-        assert arrival is not None
-        if told.via:
-            self._tally.count("mqtt_dropped_in_no_scene")
-            self._incoming.done(one, 0)
-            return
-        self._tally.count("mqtt_passed_on")
-        address = arrival.address
-        parcel = Parcel(
-            told.topic,
-            told.payload,
-            eid=told.eid,
-            about=address.name if address.kind == "result" else "",
-            via=self._node,
-            since=time.monotonic(),
-            done=partial(self._incoming.done, one, 0),
-        )
-        self._add(parcel)
-
-    def _tell(self, ear: Ear, arrival: Arrival) -> None:
-        address, actor = arrival.address, ear.actor
-        self._journal.begin()
-        if arrival.known_as and ear.came(arrival.known_as):
-            self._tally.count("mqtt_dropped_in_duplicate")
-            return
-        try:
-            match address.kind:
-                case "event":
-                    actor.happenings.happen(address.name, arrival.data)
-                case "state":
-                    actor.happenings.become(address.name, arrival.data)
-                case "result":
-                    actor.happenings.settle(address.name, arrival.data.ok, arrival.data.data)
-                case "entity":
-                    self._mirror.take(arrival)
-        except (Refusal, Unusable) as why:
-            cause = why.code if isinstance(why, Refusal) else why.cause
-            self._tally.count(f"mqtt_dropped_in_{cause}")
-        except Exception:  # whatever one message does, the others are delivered
-            self._tally.count("mqtt_dropped_in_internal")
-            _log.exception("a world event was not taken", scene=address.scene, name=address.name)
 
     # Out
 
@@ -324,6 +229,14 @@ class Bridge:
         about = msgspec.json.decode(message, type=About)
         return Parcel(self._topics.npc(about.st, about.d.npc, "state"), message, retained=True)
 
+    def _stray(self, scene: str) -> None:
+        """The broker sends us what is for a scene that does not run here: an earlier process has
+        asked for it."""
+        if scene not in self._ears:
+            self._subscribed.add(scene)
+            self._unasked = True
+            self._something.set()
+
     async def _ask_for(self, connection: Connection) -> None:
         """Let subscriptions follow the scenes that run here."""
         if not self._unasked:
@@ -343,7 +256,7 @@ class Bridge:
         while True:
             began = time.monotonic()
             try:
-                async with self._broker.connect(self._take) as connection:
+                async with self._broker.connect(self._intake.take) as connection:
                     await self._serve(connection)
             except BrokerLost as lost:
                 why = lost

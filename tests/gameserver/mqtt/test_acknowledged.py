@@ -15,12 +15,17 @@ from gameserver.mqtt.arrivals import Arrival, Delivery
 from gameserver.mqtt.incoming import Reception, most_under_way
 from gameserver.mqtt.topics import Address
 from gameserver.stores.journal import Gate
+from gameserver.stores.sqlite import SqliteStore
+from gameserver.stores.store import Holding
 from gameserver.tally import Tally
 from tests.gameserver.mqtt.mosquitto import PROGRAM, Mosquitto
 from tests.gameserver.mqtt.outsider import Outsider, outsider
 from tests.gameserver.mqtt.test_kept import REPLIES, crash
 from tests.gameserver.mqtt.test_world_events import bridged, count, subscribed, up
-from tests.gameserver.stage import SCENE, until
+from tests.gameserver.player import Player
+from tests.gameserver.process import Process
+from tests.gameserver.stage import SCENE, until, write_pack
+from tests.gameserver.test_crashes import FREE
 from tests.gameserver.test_restart import Crashing, entered
 
 BELL = f"scene/{SCENE}/event/bell"
@@ -217,3 +222,45 @@ async def test_a_broker_that_is_killed_has_what_was_not_acknowledged(
     assert told(server) == [*range(8)]
     assert count(server, "mqtt_dropped_in_duplicate") == most_under_way(10)
     await node.stop()
+
+
+async def test_kill_9_in_a_stream_of_events_loses_none_and_doubles_none(
+    tmp_path: Path, lasting: Mosquitto
+) -> None:
+    """A process of its own, killed with whatever was on its way just then; twice."""
+    pack, data = write_pack(tmp_path / "pack"), tmp_path / "data"
+    data.mkdir()
+    settings = {**FREE, "scenes": [str(pack)], "data": str(data), "mqtt": bridged(lasting)}
+    node = await Process(tmp_path, ["Hm."], 1.0, **settings).start()
+    last = 0
+    try:
+        async with outsider(lasting) as game:
+            ann = await Player.enter(node)  # type: ignore[arg-type]
+            await told_of(ann, game)
+            for _ in range(2):
+                for number in range(last + 1, last + 46):
+                    if number == last + 41:
+                        node.kill()
+                    await game.tell(BELL, f"n{number:03}.", eid=f"e{number}")
+                last += 45
+                await node.start()
+            ann = await Player.enter(node)  # type: ignore[arg-type]
+            await told_of(ann, game)
+    finally:
+        node.kill()
+    store = SqliteStore(data)
+    await store.open()
+    held = await store.claim(f"scene.{SCENE}", lease=False)
+    await store.close()
+    assert isinstance(held, Holding)
+    kept = [value for _, value in held.log]
+    times = [sum(f"n{n:03}.".encode() in value for value in kept) for n in range(1, last + 1)]
+    assert times == [1] * last
+
+
+async def told_of(player: Player, game: Outsider) -> None:
+    """Wait until what is published arrives: all before it has."""
+    event = asyncio.ensure_future(player.get("world.event", name="drum"))
+    while not event.done():
+        await game.tell(f"scene/{SCENE}/event/drum")
+        await asyncio.wait([event], timeout=0.1)

@@ -75,8 +75,8 @@ async def test_words_that_the_broker_has_not_got_outlive_a_crash(tmp_path: Path)
 class Scene:
     """A scene in one process after another, and what the broker has got of it."""
 
-    def __init__(self, folder: Path, room: int = 1000) -> None:
-        self.folder, self.room = folder, room
+    def __init__(self, folder: Path, room: int = 1000, ids: int = 1000) -> None:
+        self.folder, self.room, self.ids = folder, room, ids
         self.got: list[str] = []
         self.tally = Tally()
         self.epoch = 0
@@ -92,7 +92,7 @@ class Scene:
         book = Book("scene.inn", self.journal, held)
         self.stream = Stream("inn", held.epoch, settings_with().flow, book)
         self.stream.restore({})
-        mqtt = settings_with(mqtt={"url": "mqtt://broker"}).mqtt
+        mqtt = settings_with(mqtt={"url": "mqtt://broker", "dedupe_ids": self.ids}).mqtt
         assert mqtt is not None
         actor: Any = SimpleNamespace(stream=self.stream, ledger=Ledger(book, 500))
         self.ear = Ear(
