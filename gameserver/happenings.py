@@ -29,8 +29,8 @@ _EVERYBODY = Circle()
 
 
 class Happenings:
-    """Takes in events, facts and changes of things, of players and the world; tells players, NPCs and
-    the plot.
+    """Takes in events, facts and changes of things, of players and of the world; tells players,
+    NPCs and the plot.
     """
 
     def __init__(
