@@ -46,6 +46,7 @@ class Seat:
         on_parted: tells the connection that the session goes on elsewhere: at another one (None),
             or at another node, whose address is "" if it is not known.
         digest: of the one token that opens it.
+        shown: of the one that its client has opened it with.
         end: the timer of its end, while nobody is connected.
         began: monotonic seconds.
     """
@@ -54,6 +55,7 @@ class Seat:
     address: str
     on_parted: Callable[[SceneMoved | None], None]
     digest: bytes = b""
+    shown: bytes = b""
     end: asyncio.TimerHandle | None = None
     began: float = field(default_factory=time.monotonic)
 
@@ -135,6 +137,12 @@ class Sessions:
             raise Refusal(
                 Code.BUSY, "sessions cannot be read just now", retry_ms=1000, close=Close.OVERLOADED
             ) from down
+        except Refusal as unread:  # others, who want the scene as well, are told the same object
+            if unread.close is not None:
+                raise
+            raise Refusal(
+                unread.code, unread.msg, retry_ms=unread.retry_ms, close=Close.OVERLOADED
+            ) from unread
         if session is not None:
             await self._world.open_all(session)
         return None
@@ -149,7 +157,30 @@ class Sessions:
             return None
         if not hmac.compare_digest(token, _digest(resume.token)):
             return None
-        return await self.whereabouts(resume.session) or await self.adopt(resume.session)
+        return await self.whereabouts(resume.session) or await self._take_over(resume.session)
+
+    async def _take_over(self, name: str) -> Session | Elsewhere | None:
+        """A session that no node is known to have; None if it is over. Its scenes come first: who
+        opens one takes up all that are in it, and whoever is late to do so must not take one away
+        from there again.
+
+        Returns:
+            The node that has just opened all of its scenes, if that is another one.
+        """
+        if self._world.draining:
+            msg = "this server is going away"
+            raise Refusal(Code.DRAINING, msg, retry_ms=1000, close=Close.RESTART)
+        bucket, store = f"session.{name}", self._journal.store
+        keys = [key for key in await store.keys(bucket) if key.startswith("in/")]
+        pages = [await store.peek(bucket, key) for key in keys]
+        others = [
+            await self._world.open(*read_place(page), here=True)
+            for page in pages
+            if page is not None
+        ]
+        if others and all(others):
+            return others[0]
+        return await self.adopt(name)
 
     async def whereabouts(self, name: str) -> Elsewhere | None:
         """The other node where a session should go on, by the scenes that it is in; None: here will
@@ -238,6 +269,7 @@ class Sessions:
         """Let a connection take over a session, to which there is no objection."""
         seat = self._seats[resume.session]
         before, seat.on_parted = seat.on_parted, on_parted
+        seat.shown = seat.digest
         if seat.end is not None:
             seat.end.cancel()
             seat.end = None
@@ -297,6 +329,7 @@ class Sessions:
             if seat.end is not None:
                 seat.end.cancel()
             self._journal.begin()
+            seat.session.outbox.withdraw()
             seat.session.part()
             self._admission.leave(seat.session.account, seat.address)
             self._tally.count("sessions_moved")
@@ -308,7 +341,9 @@ class Sessions:
         """Tell the client of a session that went to another node where to go."""
         where = Elsewhere("", "")
         with contextlib.suppress(StoreDown):
-            if await self._journal.store.peek(f"session.{name}", "token") != seat.digest:
+            # A token that we gave last may never have been kept, and then nobody was told of it.
+            token = await self._journal.store.peek(f"session.{name}", "token")
+            if token not in (seat.digest, seat.shown):
                 seat.on_parted(None)  # it was taken up there
                 return
             found = await self._world.holders(scenes)

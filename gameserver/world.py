@@ -181,14 +181,21 @@ class World:
         return [await self.leases.holder(f"scene.{stream}") for stream in streams]
 
     async def open_all(self, session: "Session") -> None:
-        """Open the scenes that an earlier process knew a session to be in."""
+        """Open the scenes that an earlier process knew a session to be in. It leaves those that it
+        has no seat in, that another node has, or that are not there any more.
+
+        Raises:
+            Refusal: one cannot be opened just now.
+        """
         for stream_id, place in session.diary.places().items():
-            await self.open(*place, here=True)
+            elsewhere = await self.open(*place, here=True)
             actor = self.actors.get(stream_id)
             if actor is not None and actor.has(session):
                 session.diary.settle(stream_id)
-            else:
+            elif actor is not None or elsewhere is not None or not self._exists(*place):
                 session.diary.leave(stream_id)
+            else:
+                raise Refusal(Code.BUSY, f"{stream_id} cannot be opened just now", retry_ms=1000)
 
     async def _open(self, scene: str, stream_id: str, here: bool) -> Elsewhere | None:
         try:
@@ -202,6 +209,8 @@ class World:
                 self.leases.held[f"scene.{stream_id}"] = held.epoch
             book = Book(f"scene.{stream_id}", self.journal, held)
             sessions = await self.adopt_sessions(SceneActor.seats(book))
+            if self.leases is not None and self.leases.held.get(book.name) != held.epoch:
+                raise StoreDown("it was lost while it was being read")
         except StoreDown as down:
             self._tally.count("store_failures")
             raise Refusal(
@@ -230,6 +239,14 @@ class World:
             self._keep(stream_id)
         return None
 
+    def _exists(self, scene: str, instance: str | None) -> bool:
+        """Whether there is such a scene, running or not."""
+        try:
+            self._find(scene, instance)
+        except Refusal:
+            return False
+        return True
+
     def _may_open(self, scene: str, instance: str | None) -> bool:
         try:
             self._check(scene, instance)
@@ -238,6 +255,13 @@ class World:
         return True
 
     def _check(self, scene: str, instance: str | None) -> None:
+        """Raise `Refusal` if a scene that does not run cannot be opened; else there is room."""
+        self._find(scene, instance)
+        if len(self.actors) >= self._settings.flow.scenes:
+            self._forget_the_longest_empty()
+
+    def _find(self, scene: str, instance: str | None) -> None:
+        """Raise `Refusal` if there is no such scene."""
         pack = self._cast.scenes.get(scene)
         if pack is None:
             raise no_scene(scene)
@@ -250,8 +274,6 @@ class World:
             raise no_scene(stream_id)
         if len(stream_id) > _LONGEST_ID:
             raise Refusal(Code.BAD_FIELD, f"{stream_id} is longer than {_LONGEST_ID} characters")
-        if len(self.actors) >= self._settings.flow.scenes:
-            self._forget_the_longest_empty()
 
     def lose(self, lost: Mapping[str, int]) -> set["Session"]:
         """Other nodes own these scenes. Returns the sessions that were in them."""

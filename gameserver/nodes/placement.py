@@ -85,6 +85,7 @@ class Placement:
         while True:
             proposed = propose(self._loaded(), bucket, personas, self._settings)
             if proposed is None or proposed.node == self._node:
+                self._placed[self._node] += 1
                 return None
             # Reserved for it, so that whoever asks next hears the same, whatever their list says.
             found = await self._store.reserve(bucket, proposed.node, proposed.url)

@@ -48,7 +48,8 @@ for _, unit in ipairs(cmsgpack.unpack(ARGV[4])) do
     end
   end
 end
-redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3])
+-- One that comes late must not let others through that come later still.
+if not done then redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3]) end
 local names = {}
 for bucket in pairs(lost) do names[#names + 1] = bucket end
 return names

@@ -255,16 +255,46 @@ async def test_who_comes_back_while_the_store_stumbles_keeps_its_seat(
     again = await Player.dial(node.server, "ann")
     wish = {"player": "ann", "auth": {"kind": "none"}, "resume": ann.resume_wish()}
     await again.send("identify", wish)
-    await again.get("error", code="busy")
-    if fails == "session.":  # of whom nothing is known yet, the connection ends
-        assert await again.closed() == 4503
-        again = await Player.dial(node.server, "ann")
+    await again.get("error", code="busy", fatal=True)
+    assert await again.closed() == 4503  # of whom nothing is known yet, the connection ends
+    again = await Player.dial(node.server, "ann")
     await again.send("identify", wish)
     assert (await again.get("welcome"))["d"]["resumed"]
     again._last_id = 50
     assert (await again.ask("say", {"npc": "mira", "text": "Still?"}, st=SCENE))["t"] == (
         "say.accepted"
     )
+
+
+async def test_who_comes_back_when_there_is_no_room_for_its_scene_keeps_its_seat(
+    tmp_path: Path,
+) -> None:
+    """It is asked to try again, and is not let in without its scene."""
+    node = Crashing(tmp_path, REPLIES, store=QUICK, flow={"scenes": 2})
+    await node.start()
+    ann = Wanderer(node.server, "ann")
+    await ann.connect()
+    room = (await ann.ask("scene.join", {"scene": SCENE, "instance": "a"}))["st"]
+    await node.crash()
+    await node.start()
+    others = []
+    for name, instance in (("bob", "b"), ("cid", "c")):
+        others.append(Wanderer(node.server, name))
+        await others[-1].connect()
+        await others[-1].ask("scene.join", {"scene": SCENE, "instance": instance})
+    wish = {"player": "ann", "auth": {"kind": "none"}, "resume": ann.resume_wish()}
+    again = await Player.dial(node.server, "ann")
+    await again.send("identify", wish)
+    await again.get("error", code="busy", fatal=False)
+    others[0]._send({"t": "bye", "d": {}})
+    with contextlib.suppress(Lost):
+        while True:
+            await others[0].receive()
+    await again.send("identify", wish)
+    assert (await again.get("welcome"))["d"]["resumed"]
+    answer = await again.ask("history.get", {"npc": "mira"}, st=room, id=50)
+    assert answer["t"] == "history"
+    await node.stop()
 
 
 async def test_a_restart_in_good_order_keeps_sessions_too(node: Crashing) -> None:

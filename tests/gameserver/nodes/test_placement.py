@@ -164,3 +164,13 @@ async def test_nodes_that_players_cannot_get_to_are_proposed_to_nobody(
         placement = Placement(Board({"b"}), "a", relay)  # type: ignore[arg-type]
         placement.update({"b": msgspec.msgpack.encode(Card(node="b"))})
         assert await placement.elsewhere("scene.inn", "people") == Elsewhere("b", "")
+
+
+@pytest.mark.parametrize("people", ["p", "q", "r", "s", "t", "u"])
+async def test_a_node_counts_what_has_just_begun_at_itself(people: str) -> None:
+    """Its card says so with its next renewal only: by then it would have taken a whole crowd."""
+    settings = NodesSettings(idle_players=3)
+    placement = Placement(Board({"a", "b"}), "a", settings)  # type: ignore[arg-type]
+    placement.update(view(["a", "b"]))
+    homes = [await placement.elsewhere(f"scene.inn.{n}", people) for n in range(20)]
+    assert 0 < sum(home is None for home in homes) < 20, "whichever is their home"
