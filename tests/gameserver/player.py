@@ -85,6 +85,7 @@ class Player:
     async def hear(self, text: str = "Hello?", **more: Any) -> Message:
         """Say a line and wait for its answer. Returns the payload of the answer's end."""
         accepted = await self.say(text, **more)
+        assert accepted["t"] == "say.accepted", accepted
         start = await self.get("npc.turn.start", cause=[accepted["d"]["msg"]])
         end: Message = (await self.get("npc.turn.end", turn=start["d"]["turn"]))["d"]
         return end

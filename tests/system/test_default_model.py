@@ -17,6 +17,7 @@ import pytest
 import pytest_asyncio
 
 from gameserver.app import Application
+from gameserver.overload.settings import OverloadSettings
 from gameserver.packs import find_packs
 from gameserver.settings import Settings
 from npc.safety.settings import SafetySettings
@@ -33,13 +34,15 @@ async def node(
     default_model_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Application]:
     # Steps are counted to the first words, of which the guard would hold some back for a step, and
-    # afterwards nothing may run, while memory would still write down what was said.
+    # afterwards nothing may run, while memory would still write down what was said. The crowd is
+    # one that a slow machine would refuse.
     settings = Settings(
         port=0,
         console_port=0,
         model=str(default_model_path),
         safety=SafetySettings(in_character=False),
         memory=MemorySettings(enabled=False),
+        overload=OverloadSettings(first_word_s=0.0, quest_first_word_s=0.0, lag_ms=1e9),
     )
     limits = msgspec.structs.replace(
         settings.limits,
