@@ -21,8 +21,7 @@ async def say_once(
     Raises:
         TalkError: there is no reply to be had.
     """
-    async with Visitor.connected(url, player, key) as visitor:
-        room = await visitor.join(scene, greet=False)
+    async with Visitor.entered(url, scene, player, key, greet=False) as (visitor, room):
         npc_id = _somebody(room, npc)
         number = await visitor.command("say", {"npc": npc_id, "text": line})
         said, turn = None, None
@@ -51,8 +50,7 @@ async def talk(url: str, scene: str | None, player: str, key: str | None = None)
     Raises:
         TalkError: the connection is gone.
     """
-    async with Visitor.connected(url, player, key) as visitor:
-        room = await visitor.join(scene, greet=True)
+    async with Visitor.entered(url, scene, player, key, greet=True) as (visitor, room):
         await Chat(visitor, room).run()
 
 

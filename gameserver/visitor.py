@@ -18,10 +18,28 @@ from gameserver.protocol import PATH, SUBPROTOCOL
 
 Message = dict[str, Any]
 _NAMED = 12  # scenes of which an error names the ids
+_HOPS = 8  # from node to node before nobody is believed any more
 
 
 class TalkError(Exception):
     """The conversation cannot go on; the message is for the person at the terminal."""
+
+
+class SceneElsewhere(TalkError):
+    """Another node has the scene.
+
+    Attributes:
+        url: of that node; empty if nobody knows yet.
+        ticket: lets the player in there, once; empty: with the player's own key.
+        delay_s: when to go there.
+    """
+
+    def __init__(self, moved: Message) -> None:
+        self.url: str = moved["url"]
+        self.ticket: str = moved["ticket"]
+        self.delay_s: float = moved["delay_ms"] / 1000
+        where = f"at {self.url}" if self.url else "at another node"
+        super().__init__(f"the scene goes on {where}: talk to it there")
 
 
 @dataclass(slots=True)
@@ -56,19 +74,48 @@ class Room:
 class Visitor:
     """A player's end of protocol v1, for one scene."""
 
-    def __init__(self, socket: ClientConnection) -> None:
+    def __init__(self, socket: ClientConnection, player: str) -> None:
         self._socket = socket
         self._last_id = 0
         self.stream = ""
-        self.player = ""
+        self.player = player
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def entered(
+        cls, url: str, scene: str | None, player: str, key: str | None = None, *, greet: bool
+    ) -> AsyncIterator[tuple["Visitor", Room]]:
+        """Connect and enter a scene, the first one there is if None, at whichever node has it.
+
+        Raises:
+            TalkError: as `connected` and `join`; or the nodes do not agree who has the scene.
+        """
+        as_, ticket = _id_for(player), ""
+        for _ in range(_HOPS):
+            async with cls.connected(url, player, key, as_=as_, ticket=ticket) as visitor:
+                try:
+                    room = await visitor.join(scene, greet=greet)
+                except SceneElsewhere as moved:
+                    url, ticket, delay_s = moved.url or url, moved.ticket, moved.delay_s
+                else:
+                    yield visitor, room
+                    return
+            await asyncio.sleep(delay_s)
+        raise TalkError(f"{_HOPS} nodes in a row say that another one has the scene: try again")
 
     @classmethod
     @contextlib.asynccontextmanager
     async def connected(
-        cls, url: str, player: str, key: str | None = None
+        cls,
+        url: str,
+        player: str,
+        key: str | None = None,
+        *,
+        as_: str | None = None,
+        ticket: str = "",
     ) -> AsyncIterator["Visitor"]:
         """Open a connection, keep it alive, say goodbye at the end. A server that wants one is
-        shown the `key`.
+        shown the `key`, or the `ticket` that another node gave to the player with the id `as_`.
 
         Raises:
             TalkError: nobody answers at `url`, or the connection was lost.
@@ -78,11 +125,11 @@ class Visitor:
             async with connect(
                 address, subprotocols=[Subprotocol(SUBPROTOCOL)], compression=None, proxy=None
             ) as socket:
-                visitor = cls(socket)
+                visitor = cls(socket, as_ or _id_for(player))
                 hello = await visitor._expect("hello")
                 beat = asyncio.create_task(visitor._beat(hello["d"]["hb_ms"] / 1000))
                 try:
-                    await visitor._identify(player, key)
+                    await visitor._identify(player, key, ticket)
                     yield visitor
                 finally:
                     beat.cancel()
@@ -117,6 +164,7 @@ class Visitor:
         """Enter a scene, the first one there is if None.
 
         Raises:
+            SceneElsewhere: at another node.
             TalkError: there is no such scene, or the server refuses.
         """
         if scene is None:
@@ -142,18 +190,20 @@ class Visitor:
         return self._last_id
 
     async def messages(self) -> AsyncIterator[Message]:
-        """Everything the server says; raises `TalkError` on a fatal error."""
+        """Everything the server says; raises `TalkError` on a fatal error, `SceneElsewhere` when
+        the scene is given to another node."""
         async for frame in self._socket:
             message: Message = json.loads(frame)
+            if message["t"] == "scene.moved":
+                raise SceneElsewhere(message["d"])
             if message["t"] == "error" and message["d"]["fatal"]:
                 raise TalkError(message["d"]["msg"])
             yield message
 
-    async def _identify(self, name: str, key: str | None) -> None:
-        suffix = f"{random.getrandbits(32):08x}"
-        self.player = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:50] or 'player'}-{suffix}"
+    async def _identify(self, name: str, key: str | None, ticket: str) -> None:
+        kind, token = ("ticket", ticket) if ticket else ("key" if key else "none", key)
         identity = {
-            "auth": {"kind": "key", "token": key} if key else {"kind": "none"},
+            "auth": {"kind": kind, "token": token} if token else {"kind": kind},
             "player": self.player,
             "name": name,
             "client": {"engine": "terminal", "sdk": "troupe-talk", "ver": "1"},
@@ -184,3 +234,9 @@ class Visitor:
             await asyncio.sleep(period_s * (random.random() if number == 0 else 1))
             number += 1
             await self._send("heartbeat", {"n": number, "cursors": []})
+
+
+def _id_for(name: str) -> str:
+    """An id of a player's own: others may have the same name."""
+    cleaned = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:50] or "player"
+    return f"{cleaned}-{random.getrandbits(32):08x}"

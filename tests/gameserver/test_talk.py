@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import logging
 import queue
 from collections.abc import AsyncIterator, Iterator
@@ -9,10 +10,11 @@ from pathlib import Path
 
 import pytest
 import structlog
+from websockets.asyncio.server import ServerConnection, serve
 
 from gameserver.app import Application
 from gameserver.talk import say_once, talk
-from gameserver.visitor import TalkError, Visitor
+from gameserver.visitor import Message, TalkError, Visitor
 from tests.gameserver.node import node_on_script, running
 
 REPLIES = ["A green light, dear.", "Sit by the fire and I will tell you about the bell.\x1b[2J"]
@@ -133,3 +135,56 @@ async def _until(capsys: pytest.CaptureFixture[str], wanted: str) -> str:
             await asyncio.sleep(0.01)
             shown += capsys.readouterr().out
     return shown
+
+
+class Elsewhere:
+    """The doors of nodes that do not have the scene: each sends who comes to the next one.
+
+    Attributes:
+        identities: what was shown at each of them.
+    """
+
+    def __init__(self, tickets: list[str]) -> None:
+        self.identities: list[Message] = []
+        self._tickets = tickets
+        self.next_url = ""
+
+    async def answer(self, socket: ServerConnection) -> None:
+        await self._tell(socket, "hello", {"hb_ms": 60_000})
+        async for frame in socket:
+            message = json.loads(frame)
+            if message["t"] == "identify":
+                self.identities.append(message["d"])
+                await self._tell(socket, "welcome", {"scenes": [{"id": "gilded_griffin"}]})
+            elif message["t"] == "scene.join":
+                ticket = self._tickets[len(self.identities) - 1]
+                last = len(self.identities) == len(self._tickets)
+                moved = {"url": self.next_url if last else "", "ticket": ticket, "delay_ms": 5}
+                await self._tell(socket, "scene.moved", moved, re=message["id"])
+
+    async def _tell(self, socket: ServerConnection, kind: str, d: Message, **more: int) -> None:
+        await socket.send(json.dumps({"t": kind, **more, "d": d}))
+
+
+async def test_it_goes_where_the_scene_is(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    doors = Elsewhere(["once", ""])
+    doors.next_url = url
+    async with serve(doors.answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        await say_once(f"ws://127.0.0.1:{port}", None, "Ada", "mira", "What is that light?")
+    assert capsys.readouterr().out == f"{REPLIES[0]}\n"
+    first, second = doors.identities
+    assert first["player"] == second["player"]
+    assert (first["auth"], second["auth"]) == (
+        {"kind": "none"},
+        {"kind": "ticket", "token": "once"},
+    )
+
+
+async def test_nodes_that_send_it_around_are_not_believed_for_ever() -> None:
+    doors = Elsewhere([""] * 99)
+    async with serve(doors.answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(TalkError, match="nodes in a row"):
+            await say_once(f"ws://127.0.0.1:{port}", None, "Ada", "mira", "Hello?")
+    assert len(doors.identities) == 8
