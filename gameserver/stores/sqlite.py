@@ -6,6 +6,7 @@ process at any moment; a power cut may take back the last moments, and leaves th
 """
 
 import asyncio
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -113,6 +114,8 @@ class SqliteStore:
         file = self.file
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
+            # For this user alone: it holds what players whisper.
+            os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
             db = sqlite3.connect(file, isolation_level=None, timeout=0.5)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(

@@ -167,3 +167,13 @@ def test_serve_says_that_a_folder_is_in_use(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "in use by another server" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+
+
+async def test_its_files_are_for_the_user_of_the_server_alone(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    await store.open()
+    await store.commit([Unit(1, {"s": 1}, [("s", Put("k", b"whispered"))])])
+    files = list(tmp_path.iterdir())
+    assert FILE in {file.name for file in files}
+    assert [file.name for file in files if file.stat().st_mode & 0o077] == []
+    await store.close()
