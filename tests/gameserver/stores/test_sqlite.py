@@ -173,7 +173,7 @@ async def test_its_files_are_for_the_user_of_the_server_alone(tmp_path: Path) ->
     store = SqliteStore(tmp_path)
     await store.open()
     await store.commit([Unit(1, {"s": 1}, [("s", Put("k", b"whispered"))])])
-    files = list(tmp_path.iterdir())
-    assert FILE in {file.name for file in files}
-    assert [file.name for file in files if file.stat().st_mode & 0o077] == []
+    modes = {entry.name: entry.stat().st_mode & 0o777 for entry in os.scandir(tmp_path)}
+    assert FILE in modes
+    assert set(modes.values()) == {0o600}, modes
     await store.close()
