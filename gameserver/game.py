@@ -360,7 +360,11 @@ class GameServer:
             await asyncio.sleep(self._round_s)
             now = time.monotonic()
             for connection in self._rounds.due(now):
-                again = connection.check(now)
+                try:
+                    again = connection.check(now)
+                except Exception:  # the others are looked at all the same
+                    _log.exception("a client could not be looked after")
+                    again = now + _SWEEP_S
                 if again is not None:
                     self._rounds.look(connection, again)
 
@@ -370,9 +374,11 @@ class GameServer:
         period = min(_SWEEP_S, guards.ping_interval_s / 4, guards.ping_timeout_s / 4)
         while True:
             await asyncio.sleep(period)
-            self._world.forget_idle()
-            self._sessions.keep()
-            self._keep_budgets()
+            for duty in (self._world.forget_idle, self._sessions.keep, self._keep_budgets):
+                try:
+                    duty()
+                except Exception:  # the other duties are done all the same, and this one again
+                    _log.exception("the house could not be looked after")
 
     async def _recall_budgets(self) -> None:
         """Go on with the accounts of an earlier process of this name."""

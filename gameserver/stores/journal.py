@@ -203,21 +203,32 @@ class Journal(Gate):
             await self._something.wait()
             self._something.clear()
             while self._pending:
-                self._gather()
-                self._unit = None  # a unit that is being committed gets no more writes
-                count = min(len(self._pending), _GROUP)
-                group = self._flight = [self._pending.popleft() for _ in range(count)]
-                began = time.monotonic()
-                lost = await self._commit(group)
-                self._kept_at = time.monotonic()
-                self._flight = ()
-                self._oldest = began if self._pending else math.inf
-                self._tally.count("store_units", len(group))
-                self._tally.measure("store_commit_ms", round((time.monotonic() - began) * 1000))
-                if lost:
-                    epochs = {n: ep for unit in group for n, ep in unit.epochs.items()}
-                    self.give_up({name: epochs[name] for name in lost})
-                self._advance()
+                try:
+                    await self._keep_some()
+                except Exception:  # whatever it is, what was accepted is not given up for it
+                    self._tally.count("store_failures")
+                    _log.exception("what happens was not kept; it is tried again")
+                    self._pending.extendleft(reversed(self._flight))
+                    self._flight = ()
+                    await asyncio.sleep(_RETRY_S[-1])
+
+    async def _keep_some(self) -> None:
+        """Commit the oldest units together."""
+        self._gather()
+        self._unit = None  # a unit that is being committed gets no more writes
+        count = min(len(self._pending), _GROUP)
+        group = self._flight = [self._pending.popleft() for _ in range(count)]
+        began = time.monotonic()
+        lost = await self._commit(group)
+        self._kept_at = time.monotonic()
+        self._flight = ()
+        self._oldest = began if self._pending else math.inf
+        self._tally.count("store_units", len(group))
+        self._tally.measure("store_commit_ms", round((time.monotonic() - began) * 1000))
+        if lost:
+            epochs = {n: ep for unit in group for n, ep in unit.epochs.items()}
+            self.give_up({name: epochs[name] for name in lost})
+        self._advance()
 
     def _gather(self) -> None:
         """Let those who keep something as a whole write it down, once a commit."""

@@ -89,6 +89,10 @@ class Leases:
             except StoreDown:
                 self._tally.count("lease_failures")
                 wait = period / _HASTE
+            except Exception:  # leases that nobody renews end all talk here, one mistake need not
+                self._tally.count("lease_failures")
+                _log.exception("leases were not renewed; it is tried again")
+                wait = period / _HASTE
 
     async def _renew(self) -> None:
         asked = time.monotonic()

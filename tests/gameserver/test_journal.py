@@ -34,6 +34,7 @@ class SlowStore:
         self.memory = MemoryStore()
         self.free = asyncio.Event()
         self.failing = False
+        self.failure: Exception = StoreDown("no")
         self.commits: list[Sequence[Unit]] = []
 
     async def open(self) -> None: ...
@@ -52,7 +53,7 @@ class SlowStore:
     async def commit(self, units: Sequence[Unit]) -> frozenset[str]:
         self.commits.append(units)
         if self.failing:
-            raise StoreDown("no")
+            raise self.failure
         await self.free.wait()
         return await self.memory.commit(units)
 
@@ -166,9 +167,12 @@ async def test_what_happens_while_a_commit_runs_goes_into_the_next_one_together(
     assert [len(group) for group in scene.store.commits] == [1, 100]
 
 
-async def test_a_store_that_fails_is_asked_again_until_it_takes_everything(scene: Scene) -> None:
+@pytest.mark.parametrize("failure", [StoreDown("no"), ValueError("nobody thought of this")])
+async def test_a_store_that_fails_is_asked_again_until_it_takes_everything(
+    scene: Scene, failure: Exception
+) -> None:
     scene.store.free.set()
-    scene.store.failing = True
+    scene.store.failing, scene.store.failure = True, failure
     for _ in range(3):
         scene.stream.append("presence", Ack())
     await until(lambda: len(scene.store.commits) >= 3)
@@ -180,6 +184,25 @@ async def test_a_store_that_fails_is_asked_again_until_it_takes_everything(scene
     held = await scene.store.claim("inn", lease=True)
     assert isinstance(held, Holding)
     assert [s for s, _ in held.log] == [1, 2, 3]
+
+
+async def test_a_mistake_of_those_who_write_something_down_late_costs_nobody_else(
+    scene: Scene,
+) -> None:
+    scene.store.free.set()
+    asked = []
+
+    def stumble(bucket: str) -> None:
+        asked.append(bucket)
+        if len(asked) == 1:
+            raise KeyError(bucket)
+
+    scene.journal.on_commit = stumble
+    scene.stream.append("presence", Ack())
+    await until(lambda: len(scene.types()) == 1)
+    scene.stream.append("presence", Ack())
+    await until(lambda: len(scene.types()) == 2)
+    assert asked == ["inn", "inn"]
 
 
 async def test_what_is_somebody_elses_is_given_up_with_all_that_shares_its_fate(
