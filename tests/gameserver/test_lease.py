@@ -21,6 +21,8 @@ class Renewing:
         self.times += 1
         return Renewal(frozenset(), {})
 
+    async def release(self, held: Mapping[str, int]) -> None: ...
+
 
 async def test_one_mistake_does_not_end_all_talk() -> None:
     store, tally = Renewing(), Tally()
