@@ -16,6 +16,7 @@ import jwt
 import msgspec
 from jwt.algorithms import get_default_algorithms
 
+from engine.libraries import how_to_install
 from gameserver.commands import Auth
 from gameserver.keys import Keys
 from gameserver.protocol import Close, Code, Refusal
@@ -114,7 +115,7 @@ class Access:
         kind, token = _credential(auth, authorization)
         if self.open:
             if kind != "none":
-                raise _failed("this server knows no keys")
+                raise _failed("this server knows no keys: come without one")
             return Pass(player)
         if kind == "none" or not token:
             raise _failed("this server wants a key or a token, in identify or as a Bearer header")
@@ -200,7 +201,8 @@ def _signer(key: JwtKey) -> Any:
     known = get_default_algorithms()
     if key.algorithm not in known:
         raise SettingsError(
-            f"auth.jwt.keys: {key.algorithm} needs another library: pip install 'troupe-npc[auth]'"
+            f"auth.jwt.keys: {key.algorithm} needs another library: "
+            + how_to_install("troupe-npc[auth]")
         )
     try:
         return known[key.algorithm].prepare_key(data)

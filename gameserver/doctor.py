@@ -17,6 +17,7 @@ import yaml
 from engine import footprint
 from engine.errors import ModelError
 from engine.face import AnyEngine
+from engine.libraries import how_to_install
 from engine.remote.config import RemoteConfig
 from engine.remote.probe import WAITING
 from engine.weights.fetch import DEFAULT_MODEL
@@ -148,7 +149,7 @@ def _compilers(machine: Machine) -> Iterator[Finding]:
         yield Finding("numba", "ok", importlib.metadata.version("numba"))
     else:
         costs = "no forward pass compiled for this machine: replies are several times slower"
-        yield Finding("numba", "missing", "not installed", costs, "pip install numba")
+        yield Finding("numba", "missing", "not installed", costs, how_to_install("numba"))
     if yaml.__with_libyaml__:
         yield Finding("libyaml", "ok", "PyYAML has it")
     else:
@@ -163,7 +164,7 @@ def _gpu(machine: Machine) -> Finding:
     if machine.has_module("triton"):
         return Finding("GPU", "ok", f"{name}, with Triton")
     costs = "the GPU is not used"
-    return Finding("GPU", "missing", f"{name}, no Triton", costs, "pip install 'troupe-npc[gpu]'")
+    return Finding("GPU", "missing", f"{name}, no Triton", costs, how_to_install("troupe-npc[gpu]"))
 
 
 def _memory(machine: Machine) -> Finding:

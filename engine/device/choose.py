@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 
 from engine.errors import ModelError
+from engine.libraries import how_to_install
 
 DeviceSetting = Literal["auto", "cpu", "cuda"]
 
@@ -22,5 +23,5 @@ def choose_device(setting: DeviceSetting) -> torch.device:
     if setting == "cuda" and not present:
         raise ModelError("device is 'cuda', but torch sees no such device; set device to 'cpu'")
     if setting == "cuda" and not compiler:
-        raise ModelError("device 'cuda' needs Triton: pip install 'troupe-npc[gpu]'")
+        raise ModelError(f"device 'cuda' needs Triton: {how_to_install('troupe-npc[gpu]')}")
     return torch.device("cuda" if present and compiler else "cpu")

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from engine.libraries import how_to_install
 from gameserver.mqtt.address import BrokerAddress, Login
 from gameserver.mqtt.outgoing import Parcel
 from gameserver.mqtt.topics import Topics
@@ -32,7 +33,9 @@ def choose_broker(settings: Settings, client_id: str | None = None) -> "Mqtt5":
     try:
         from gameserver.mqtt.broker import Mqtt5
     except ImportError as error:
-        raise SettingsError("mqtt needs a library: pip install 'troupe-npc[mqtt]'") from error
+        raise SettingsError(
+            f"mqtt needs a library: {how_to_install('troupe-npc[mqtt]')}"
+        ) from error
     will = Parcel(Topics(mqtt.root).node(settings.node), OFFLINE, retained=True)
     name = client_id or mqtt.client_id or f"troupe-{settings.node}"
     return Mqtt5(BrokerAddress.of(mqtt.url), Login.load(mqtt), name, will, mqtt, settings.limits)

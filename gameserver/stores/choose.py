@@ -4,6 +4,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.libraries import how_to_install
 from gameserver.nodes.card import own_url
 from gameserver.stores.memory import MemoryStore
 from gameserver.stores.sqlite import SqliteStore
@@ -32,7 +33,9 @@ def redis_store(settings: "Settings") -> "RedisStore":
     try:
         from gameserver.stores.redis import RedisStore
     except ImportError as error:
-        raise StoreError("--redis needs a library: pip install 'troupe-npc[redis]'") from error
+        raise StoreError(
+            f"--redis needs a library: {how_to_install('troupe-npc[redis]')}"
+        ) from error
     assert settings.redis is not None
     store, url = settings.store, own_url(settings)
     life = secrets.token_hex(8)

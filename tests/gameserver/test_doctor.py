@@ -44,7 +44,7 @@ def test_a_machine_with_everything_is_well(tmp_path: Path) -> None:
     [
         ({"cpu_flags": lambda: frozenset({"avx2"})}, "processor", "AVX-512"),
         ({"cpu_flags": lambda: frozenset({"avx512bw"})}, "processor", "numerics: bf16"),
-        ({"has_module": lambda name: name != "numba"}, "numba", "pip install numba"),
+        ({"has_module": lambda name: name != "numba"}, "numba", "-m pip install 'numba'"),
         (
             {"gpu": lambda: "H200", "has_module": lambda name: name != "triton"},
             "GPU",
