@@ -13,9 +13,10 @@ from npc.settings import FeelingSettings, ReplySettings
 from scenes.pack import load_pack
 from scenes.reactions import MOODS, Happening
 from tests.npc.stage import RecordingEngine, dialogue, line
-from tests.scenes.packs import MIRA, write_pack
+from tests.scenes.packs import MIRA, SCENE, write_pack
 
 PAGE = (Path(__file__).parents[2] / "docs" / "npcs.md").read_text("utf-8")
+DOOR = "entities:\n  - id: front_door\n    keys: {open: false}\n"
 #: One byte is one token here.
 ROOMY = ReplySettings(feelings=FeelingSettings(tokens=800))
 RULES, JUDGED, SECRETS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[:3]
@@ -23,7 +24,7 @@ RULES, JUDGED, SECRETS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[:3]
 
 @pytest.fixture
 def mira(tmp_path: Path) -> Persona:
-    pack = load_pack(write_pack(tmp_path, mira=MIRA + RULES + SECRETS))
+    pack = load_pack(write_pack(tmp_path, scene=SCENE + DOOR, mira=MIRA + RULES + SECRETS))
     return next(read_personas(pack))
 
 
