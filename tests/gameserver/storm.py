@@ -66,7 +66,7 @@ class Refugee(Wanderer):
 
     async def _try(self, at: Callable[[str], Any], storm: Storm) -> Any:
         """One try; the server where to try next, or None."""
-        begins = not self.welcome
+        begins = not self._is_in()
         self.log.clear()
         try:
             async with asyncio.timeout(20):  # a slow machine lets them in late, and once
@@ -75,10 +75,9 @@ class Refugee(Wanderer):
                     storm.anew += 1
                     begins = True
                     self.cursors.clear()
-                if begins:
+                if begins:  # also if it was welcome before, and then not let into the scene
                     await self.ask("scene.join", self.wish)
                 else:
-                    storm.resumed += 1
                     while not self._shown():
                         await self.receive()
         except (Lost, OSError, TimeoutError, asyncio.IncompleteReadError):
@@ -90,13 +89,18 @@ class Refugee(Wanderer):
                 self.welcome = {}  # for a scene elsewhere, a session of its own
                 self.drop()
             return at(moved["d"]["url"]) if moved["d"]["url"] else None
-        if self._raw is None or not self.cursors:
+        if self._raw is None or not self._is_in():
             self.drop()
             return None
         self.home = self.server
+        storm.resumed += not begins
         message = next(m for m in reversed(self.log) if "ep" in m and m["st"] != "me")
         storm.epochs.setdefault(message["st"], set()).add(message["ep"])
         return None
+
+    def _is_in(self) -> bool:
+        """Whether it was let into its scene, at this connection or at one before."""
+        return any(stream != "me" for stream in self.cursors)
 
     def _shown(self) -> bool:
         """Whether it has been told how its scene stands."""
