@@ -129,3 +129,20 @@ def dialogue(
         settings or ReplySettings(),
         others,
     )
+
+
+class CountingPurse:
+    """A purse that is counted, and may be empty."""
+
+    def __init__(self, *, empty: bool = False) -> None:
+        self.empty = empty
+        self.paid: list[tuple[str, int]] = []
+
+    def allows(self, player: str) -> bool:
+        return not self.empty
+
+    def pay(self, player: str, tokens: int) -> None:
+        self.paid.append((player, tokens))
+
+    def payer(self, player: str) -> str:
+        return f"acme/{player}"

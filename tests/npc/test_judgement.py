@@ -14,7 +14,7 @@ from npc.relations import Relation
 from npc.settings import FeelingSettings, ReplySettings
 from scenes.reactions import MOODS, Shift
 from tests.gameserver.stage import byte_model
-from tests.npc.stage import RecordingEngine, dialogue, line
+from tests.npc.stage import CountingPurse, RecordingEngine, dialogue, line
 
 JUDGED = ReplySettings(feelings=FeelingSettings(judge=True))
 RISING = "trust: rising, affection: the same, fear: falling, mood: amused"
@@ -53,26 +53,9 @@ def test_a_turn_is_judged_after_it_at_the_lowest_priority_from_what_its_hearers_
     assert talk.feelings.mood.at(0).name == "amused"
 
 
-class Counting:
-    """A purse that is counted, and may be empty."""
-
-    def __init__(self, *, empty: bool = False) -> None:
-        self.empty = empty
-        self.paid: list[tuple[str, int]] = []
-
-    def allows(self, player: str) -> bool:
-        return not self.empty
-
-    def pay(self, player: str, tokens: int) -> None:
-        self.paid.append((player, tokens))
-
-    def payer(self, player: str) -> str:
-        return f"acme/{player}"
-
-
 @pytest.mark.parametrize("text", [RISING, "no verdict at all"])
 def test_what_a_verdict_costs_is_paid_for_whatever_it_says(text: str) -> None:
-    engine, purse = RecordingEngine(), Counting()
+    engine, purse = RecordingEngine(), CountingPurse()
     talk = dialogue(engine, settings=JUDGED)
     talk.purse = purse
     turn(talk, "Hello!")
@@ -85,7 +68,7 @@ def test_what_a_verdict_costs_is_paid_for_whatever_it_says(text: str) -> None:
 def test_who_cannot_pay_is_not_judged() -> None:
     engine = RecordingEngine()
     talk = dialogue(engine, settings=JUDGED)
-    talk.purse = Counting(empty=True)
+    talk.purse = CountingPurse(empty=True)
     turn(talk, "Hello!")
     assert len(engine.submitted) == 1
 

@@ -16,7 +16,7 @@ from npc.memory.distil import MAX_FACT, MAX_FACTS, MAX_SUMMARY, by_rules, import
 from npc.memory.records import Spoken, Talk
 from npc.memory.scribe import Scribe, judged
 from tests.npc.memory.stage import ANNA, START_S, memory_settings, spoken
-from tests.npc.stage import CHATML, ByteTokenizer, readable
+from tests.npc.stage import CHATML, ByteTokenizer, CountingPurse, readable
 
 NOW = START_S * 1000
 
@@ -208,26 +208,16 @@ async def test_rules_decide_where_the_model_is_no_help(engine: Answering) -> Non
     assert (writer.by_model, writer.by_rules, writer.useless) == (0, 1, 1)
 
 
-class Purse:
-    """Counts, and may be empty."""
+class Purse(CountingPurse):
+    """One for everybody, who is noted."""
 
     def __init__(self, *, empty: bool = False) -> None:
-        self.empty = empty
+        super().__init__(empty=empty)
         self.asked: list[tuple[str, str]] = []
-        self.paid: list[tuple[str, int]] = []
 
     def of(self, stream: str, npc: str) -> "Purse":
         self.asked.append((stream, npc))
         return self
-
-    def allows(self, player: str) -> bool:
-        return not self.empty
-
-    def pay(self, player: str, tokens: int) -> None:
-        self.paid.append((player, tokens))
-
-    def payer(self, player: str) -> str:
-        return f"acme/{player}"
 
 
 class Billing(Answering):
