@@ -83,7 +83,8 @@ class Connection:
         self._identified_twice = False
         self._shown = Credentials(socket, house.access, house.proxies, house.neighbours)
         socket.forget_handshake()
-        self._wish: Identify | None = None
+        self._wish: Identify | None = None  # while it is being looked at, and once it is granted
+        self._late = False  # whether the time to identify is over
         self._token = ""  # for the relay alone: it goes on with the session without its client
         limits, guards = self._settings.limits, self._settings.guards
         self._household = UNLIMITED  # until it is known whether another node speaks for somebody
@@ -184,6 +185,10 @@ class Connection:
             answer, refusal = self._answer(failure, message, frame)
         if refusal is not None and answer is not None:
             self._refuse(refusal, answer, message)
+            if self._session is None:  # it may try again, in what is left of its time
+                self._wish = None
+                if self._late:
+                    self._too_late()
         elif answer is not None:
             alive = message is not None and message.t == "heartbeat" and self._is_stuck
             self._outbox.tell(answer, at_once=alive)
@@ -412,6 +417,7 @@ class Connection:
         return encode("hello", hello)
 
     def _too_late(self) -> None:
+        self._late = True
         if self._session is None and self._wish is None:
             self.fail(
                 Refusal(Code.NOT_IDENTIFIED, "no identify in time", close=Close.NOT_IDENTIFIED)
@@ -424,6 +430,8 @@ class Connection:
         """Close once everything said so far is out. Frees at once what the client held."""
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._finish(code, linger_s))
+            guards = self._settings.guards
+            self._socket.end_within(guards.stall_s + linger_s + guards.close_timeout_s)
             self._house.tally.count(f"closes_{code.value}")
             self._socket.forget_unread()
             kept = code == Close.RESTART and self._house.journal.store.survives

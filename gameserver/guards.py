@@ -11,6 +11,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from struct import Struct
 from typing import Any
 
@@ -148,12 +149,19 @@ class GuardedConnection(ServerConnection):
 
     def write(self, messages: Sequence[Encoded]) -> None:
         """Send messages, each in one frame, in one system call. Never waits."""
-        binary = self.subprotocol == MSGPACK
-        self._write_out([message.msgpack if binary else message.json for message in messages])
+        if self._packed:
+            self._write_out([message.msgpack for message in messages])
+        else:
+            self._write_out([message.json for message in messages])
 
     def pass_on(self, frame: bytes) -> None:
         """Send a message that is encoded as this client wants it. Never waits."""
         self._write_out([frame])
+
+    @cached_property
+    def _packed(self) -> bool:
+        """Whether this client's frames are msgpack, which its upgrade has settled for good."""
+        return self.subprotocol == MSGPACK
 
     def _write_out(self, payloads: Sequence[bytes]) -> None:
         """Not through the library, which takes a third of the time of all that a delta passes
@@ -161,7 +169,7 @@ class GuardedConnection(ServerConnection):
         no extensions."""
         if self.protocol.state is not OPEN or self.transport.is_closing():
             return
-        first = _BINARY if self.subprotocol == MSGPACK else _TEXT
+        first = _BINARY if self._packed else _TEXT
         pieces = []
         for payload in payloads:
             length = len(payload)
@@ -174,11 +182,10 @@ class GuardedConnection(ServerConnection):
             pieces.append(payload)
         data = b"".join(pieces)
         self.transport.write(data)
-        self._tally.count("frames_out", len(payloads))
-        self._tally.count("bytes_out", len(data))
+        self._tally.sent(len(payloads), len(data))
 
     def _send_message(self, message: Encoded) -> None:
-        if self.subprotocol == MSGPACK:
+        if self._packed:
             self.protocol.send_binary(message.msgpack)
         else:
             self.protocol.send_text(message.json)
@@ -187,7 +194,13 @@ class GuardedConnection(ServerConnection):
         """Drop the connection now, without a word; `code` goes into the counters only."""
         if not self.transport.is_closing():
             self._tally.count(f"closes_{code.value}")
-            self.transport.abort()
+        self.transport.abort()  # also one that closes, and waits for its client to read
+
+    def end_within(self, seconds: float) -> None:
+        """Drop the connection then, or when an earlier call said, however slowly the client reads
+        what is still to be sent."""
+        if self._end is None:
+            self._end = self.loop.call_later(seconds, self.transport.abort)
 
     # Liveness
 
@@ -301,6 +314,7 @@ class GuardedConnection(ServerConnection):
 
     def eof_received(self) -> None:
         """The client will send no more."""
+        self.end_within(self._guards.close_timeout_s)  # it need not read, either
         if not self._turned_away:
             super().eof_received()
 
@@ -332,8 +346,7 @@ class GuardedConnection(ServerConnection):
             self._send_message(error.encode())
         self._fail(code, reason)
         # It is for the client to close now; the library would wait for that.
-        if self._end is None and self.close_timeout is not None:
-            self._end = self.loop.call_later(self.close_timeout, self.transport.abort)
+        self.end_within(self._guards.close_timeout_s)
 
     def _tell_and_end(self) -> None:
         """The library gives up on a request; one that it understood is answered before."""
