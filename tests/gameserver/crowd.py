@@ -111,6 +111,13 @@ class Talker(Wanderer):
         self.command("scene.join", {"scene": SCENE})
 
 
+async def all_were_heard(talkers: Sequence[Talker], lines: int) -> None:
+    """Wait until so many lines of each of them were accepted."""
+    async with asyncio.timeout(60):
+        while any(len(talker.accepted) < lines for talker in talkers):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
 def agree(talkers: Sequence[Talker]) -> None:
     """Whatever several of them were told, was the same; each turn had one start and one end; and
     every line that was accepted was answered."""

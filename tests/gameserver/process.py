@@ -1,18 +1,24 @@
 """A node in a process of its own, which a test may kill, stop and start again.
 
-Run as a module it is that process: settings come as JSON, and the ports are printed as JSON.
+Its imports take longer than most tests. One process makes them, the first time a node is wanted,
+and every node is a fork of that one.
 """
 
 import asyncio
 import json
+import multiprocessing
+import os
 import signal
-import subprocess
-import sys
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Self
 from unittest import mock
 
 import msgspec
+
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload(["gameserver.app", "gameserver.logs", "tests.gameserver.node"])
 
 
 class Process:
@@ -36,7 +42,8 @@ class Process:
             "engine": {"script_step_ms": step_ms},
             **settings,
         }
-        self._process: subprocess.Popen[str] | None = None
+        self._process: ForkServerProcess | None = None
+        self._ports: Connection
 
     async def start(self) -> Self:
         """Start, and wait until players may come."""
@@ -47,44 +54,46 @@ class Process:
     def spawn(self) -> None:
         """Start; see `ready`."""
         wish = {**self._settings, "port": self.port}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.gameserver.process", json.dumps(wish)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._ports, told = _forks.Pipe(duplex=False)
+        self._process = _forks.Process(target=_be_a_node, args=(wish, told), daemon=True)
+        self._process.start()
+        told.close()  # its end of the pipe alone is left: a node that dies is heard of
 
     async def ready(self) -> None:
-        """Wait until players may come."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        line = await asyncio.to_thread(self._process.stdout.readline)
-        ports = json.loads(line)
-        self.port, self.console = ports["game"], ports["console"]
+        """Wait until players may come.
+
+        Raises:
+            EOFError: the node ended instead.
+        """
+        self.port, self.console = await asyncio.to_thread(self._ports.recv)
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
-        self._process.send_signal(number)
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
 
     def kill(self) -> None:
         """End it without a word. Idempotent."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
-            assert self._process.stdout is not None
-            self._process.stdout.close()
+            self._process.join()
+            self._process.close()
+            self._ports.close()
             self._process = None
 
     async def terminate(self) -> int:
         """Let it end in good order; returns its status."""
         assert self._process is not None
         self._process.terminate()
-        status = await asyncio.to_thread(self._process.wait, 30)
+        await asyncio.to_thread(self._process.join, 30)
+        status = self._process.exitcode
+        assert status is not None, "it does not end"
         self.kill()
         return status
 
 
-def main(wish: str) -> None:
-    """Be a node."""
+def _be_a_node(wish: dict[str, Any], ports: Connection) -> None:
+    """What the process does: tell its ports, and serve until a signal comes."""
     from gameserver import logs
     from gameserver.app import Application
     from gameserver.packs import find_packs
@@ -92,17 +101,13 @@ def main(wish: str) -> None:
     from tests.gameserver.node import VOCABULARY
 
     logs.configure("error")
-    settings = msgspec.json.decode(wish, type=Settings)
+    settings = msgspec.convert(wish, Settings)
     node = Application(
         settings, data_dir=Path(settings.data or "."), packs=find_packs(settings.scenes)
     )
 
     def tell() -> None:
-        print(json.dumps({"game": node.game_port, "console": node.console_port}), flush=True)
+        ports.send((node.game_port, node.console_port))
 
     with mock.patch("gameserver.app.load_vocabulary", return_value=VOCABULARY):
         asyncio.run(node.run(on_ready=tell))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

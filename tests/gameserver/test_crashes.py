@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gameserver.crowd import Talker, agree
+from tests.gameserver.crowd import Talker, agree, all_were_heard
 from tests.gameserver.process import Process
 from tests.gameserver.stage import write_pack
 from tests.gameserver.test_restart import Crashing
@@ -81,7 +81,7 @@ async def test_a_process_is_killed_under_load(tmp_path: Path) -> None:
             await asyncio.sleep(seconds)
             process.kill()
             await process.start()
-        await asyncio.sleep(0.5)
+        await all_were_heard(talkers, 3)
         stop.set()
         async with asyncio.timeout(150):
             await lives
@@ -91,4 +91,3 @@ async def test_a_process_is_killed_under_load(tmp_path: Path) -> None:
     finally:
         lives.cancel()
         process.kill()
-    assert all(len(talker.accepted) > 2 for talker in talkers)
