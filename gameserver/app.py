@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -30,8 +30,9 @@ from gameserver.budgets import Budgets
 from gameserver.equipment import Equipment
 from gameserver.folders import MEMORY_FILE
 from gameserver.game import GameServer
-from gameserver.http.console import Console, Prompt
+from gameserver.http.console import Console
 from gameserver.http.listener import Listener, authority, bind
+from gameserver.http.npcs import Prompt
 from gameserver.http.openai.api import OpenAIApi
 from gameserver.http.patience import open_many_files
 from gameserver.http.playground import facts
@@ -45,7 +46,7 @@ from gameserver.reload import Reloader
 from gameserver.settings import Settings
 from gameserver.stores.choose import choose_store
 from gameserver.stores.store import Store
-from gameserver.tenants import Tenants
+from gameserver.tenants import Remit, Tenants
 from npc.cast import Cast
 from npc.memory.memories import Memories
 from npc.memory.source import MemorySource
@@ -92,7 +93,7 @@ class Application:
 
     Attributes:
         readiness: how far it is.
-        engine, cast, game: once started; memories, too, unless settings want none.
+        engine, cast, game: once started.
         console_port, game_port: once started; settings may leave the choice to the system.
     """
 
@@ -109,7 +110,7 @@ class Application:
         self.settings = settings
         self.readiness = Readiness(on_step)
         self.engine: AnyEngine | None = None
-        self.memories: Memories | None = None
+        self._memories: Memories | None = None
         self.cast: Cast | None = None
         self.game: GameServer | None = None
         self.console_port = 0
@@ -120,6 +121,7 @@ class Application:
         self._profile_file = profile
         self._profile = Profile() if profile is not None else None
         self._lag = LoopLag()
+        self._tenants = Tenants(settings.tenants)
         api = settings.api
         keys = Keys.load(api.keys_file, api.keys_variable, tenants=settings.tenants)
         self._api = OpenAIApi(self, settings.api, keys)
@@ -136,10 +138,8 @@ class Application:
         """Open the console, then everything it reports on; players may come when this returns.
 
         Raises:
-            PortTaken, StoreError, MemoryFileError, ModelError, PackError, OutOfMemory: what is
-                wrong and what to do about it. Call `stop` also then.
-            PortTaken, StoreError, RulesError, ModelError, PackError, OutOfMemory: what is wrong and
-                what to do about it. Call `stop` also then.
+            PortTaken, StoreError, MemoryFileError, RulesError, ModelError, PackError, OutOfMemory:
+                what is wrong and what to do about it. Call `stop` also then.
         """
         settings, sources = self.settings, list[SourceMaker]()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -159,8 +159,8 @@ class Application:
         if settings.memory.enabled:
             path = Path(settings.data) / MEMORY_FILE if settings.data else None
             models = self._data_dir
-            self.memories = await Memories.open(path, settings.memory, data_dir=models)
-            sources.append(partial(MemorySource, self.memories))
+            self._memories = await Memories.open(path, settings.memory, data_dir=models)
+            sources.append(partial(MemorySource, self._memories))
         self.engine = await self._in_thread(self._make_engine)
         await self.engine.start()
         if settings.safety.note_steering:
@@ -174,9 +174,9 @@ class Application:
             store=self._store,
             equipment=equipment,
         )
-        if self.memories is not None:
+        if self._memories is not None:
             ambient = settings.replies.priorities.ambient
-            self.memories.start(self.engine, ambient, self.game.purse_of)
+            self._memories.start(self.engine, ambient, self.game.purse_of)
         await self.game.start()
         self.game_port = self.game.port
         rules = self.game.safety.reload
@@ -207,8 +207,8 @@ class Application:
             await self._store.close()
         if self.cast is not None:
             await self.cast.close()
-        if self.memories is not None:
-            await self.memories.close()
+        if self._memories is not None:
+            await self._memories.close()
         if self.engine is not None:
             await self.engine.stop()
         if self._profile is not None and self._profile_file is not None:
@@ -274,15 +274,36 @@ class Application:
         if self.game is not None:
             self.game.release()
 
-    async def forget(self, player: str, npc: str | None = None) -> int:
-        """Forget a player, to all NPCs or one of them; returns how many records of memory."""
-        if self.game is not None:
-            self.game.forget(player, npc)
-        # Before the store of worlds, which may be another machine's, and down.
-        forgotten = 0 if self.memories is None else await self.memories.forget(player, npc)
-        if self.game is not None:
-            await self.game.forget_at_rest(player, npc)
+    @property
+    def tenants(self) -> Collection[str]:
+        """Names of the games on this server."""
+        return self.settings.tenants
+
+    def remit(self, game: str | None) -> Remit:
+        """What a game, or the house, may see of all that is here now; None: all of it. Once players
+        may come: before that nobody knows which packs there are.
+        """
+        assert self.game is not None
+        return self.game.remit(game)
+
+    async def forget(self, player: str, npc: str | None = None, game: str | None = None) -> int:
+        """Forget a player, to all NPCs or one of them, in all games or one; returns how many
+        records of memory. Once players may come.
+        """
+        assert self.game is not None
+        remit = self.remit(game)
+        self.game.forget(player, npc, remit)
+        forgotten = 0
+        if self.memories is not None:
+            # Before the store of worlds, which may be another machine's, and down.
+            forgotten = await self.memories.forget(player, npc, remit.scene)
+        await self.game.forget_at_rest(player, npc, remit)
         return forgotten
+
+    @property
+    def memories(self) -> Memories | None:
+        """What NPCs remember; None if they do not, or before players may come."""
+        return None if self.game is None else self._memories
 
     async def reload(self) -> Mapping[str, object] | None:
         """Let the scenes follow their files; what changed and what is wrong, see `Report`."""
@@ -329,8 +350,8 @@ class Application:
             figures |= self.engine.gauges()
         if self.game is not None:
             figures |= self.game.gauges()
-        if self.memories is not None:
-            figures |= self.memories.gauges()
+        if self._memories is not None:
+            figures |= self._memories.gauges()
         return figures
 
     @property
@@ -346,14 +367,13 @@ class Application:
         """Where the page finds the game, and which scenes there are."""
         assert self.engine is not None
         assert self.cast is not None
-        tenants = Tenants(self.settings.tenants)
         return {
             "model": self.engine.model_name,
             "game": {"port": self.game_port, "path": PATH},
             "scenes": [
                 facts(scene)
                 for scene in self.cast.scenes.values()
-                if tenants.owner(scene.id) is None  # whoever reaches the page sees them
+                if self._tenants.owner(scene.id) is None  # whoever reaches the page sees them
             ],
         }
 

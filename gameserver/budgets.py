@@ -152,6 +152,10 @@ class Budgets:
         """What all have used together."""
         return self._spending(_TOTAL)
 
+    def of_game(self, game: str | None) -> "Spending":
+        """What a tenant has used; the house, which has no account of its own, sees all together."""
+        return self._spending(("tenant", game)) if game in self._tenants else self.of_all()
+
     def gauges(self) -> dict[str, float]:
         """What was spent today."""
         return {"budget_tokens_today": self.of_all().tokens}

@@ -9,7 +9,7 @@ from gameserver.stores.journal import Book, Journal
 from gameserver.stores.sqlite import SqliteStore
 from gameserver.stores.store import Elsewhere, StoreDown, StoreError
 from gameserver.tally import Tally
-from gameserver.tenants import player_of
+from gameserver.tenants import EVERYTHING, Remit, player_of
 
 SCENES = "scene."
 _SESSIONS = "session."
@@ -35,10 +35,15 @@ async def forget_in_scene(
     return None
 
 
-async def forget_in_folder(folder: Path, player: str, npc: str | None = None) -> int:
+async def forget_in_folder(
+    folder: Path, player: str, npc: str | None = None, remit: Remit = EVERYTHING
+) -> int:
     """Forget a player in the worlds of a folder that no server uses: what was said to all NPCs or
     one, the player's sessions, and in those of others whispers, and answers that name the player.
     The bytes are overwritten.
+
+    Args:
+        remit: whose player is meant, where several games have one of that name.
 
     Returns:
         Scenes and sessions that were looked through; 0 if there are no worlds.
@@ -53,11 +58,13 @@ async def forget_in_folder(folder: Path, player: str, npc: str | None = None) ->
     journal = Journal(store, Tally())
     journal.start()
     try:
-        scenes, sessions = await store.buckets(SCENES), await store.buckets(_SESSIONS)
-        for bucket in scenes:
-            await forget_in_scene(journal, bucket, player, npc)
-        for bucket in sessions:
-            await _forget_in_session(journal, bucket, player, npc)
+        looked_at = 0
+        for bucket in await store.buckets(SCENES):
+            if remit.scene(bucket.removeprefix(SCENES)):
+                await forget_in_scene(journal, bucket, player, npc)
+                looked_at += 1
+        for bucket in await store.buckets(_SESSIONS):
+            looked_at += await _forget_in_session(journal, bucket, player, npc, remit)
         await journal.settled()
         await store.scrub()
     except StoreDown as down:
@@ -66,17 +73,23 @@ async def forget_in_folder(folder: Path, player: str, npc: str | None = None) ->
         await journal.stop()
         with suppress(StoreDown):
             await store.close()
-    return len(scenes) + len(sessions)
+    return looked_at
 
 
-async def _forget_in_session(journal: Journal, bucket: str, player: str, npc: str | None) -> None:
+async def _forget_in_session(
+    journal: Journal, bucket: str, player: str, npc: str | None, remit: Remit
+) -> bool:
+    """Returns whether it is within the remit."""
     held = await journal.store.claim(bucket, lease=False)
     assert not isinstance(held, Elsewhere)
     journal.begin()
     book = Book(bucket, journal, held)
     page = book.take("person").get("")
-    whole = npc is None and (page is None or player_of(read_person(page).player) == player)
-    if whole:
+    account = "" if page is None else read_person(page).player
+    if not remit.account(account):
+        return False
+    if npc is None and player_of(account) in ("", player):
         book.erase()
     else:
         Diary(book).forget(player)
+    return True

@@ -33,7 +33,6 @@ from gameserver.nodes.neighbours import Neighbours
 from gameserver.nodes.placement import Placement
 from gameserver.nodes.tickets import Tickets
 from gameserver.overload.overload import Overload
-from gameserver.packs import pack_of
 from gameserver.protocol import FEATURES, Refusal
 from gameserver.relay.carriage import Junction
 from gameserver.relay.passage import Passages
@@ -47,6 +46,7 @@ from gameserver.stores.lease import Leases
 from gameserver.stores.memory import MemoryStore
 from gameserver.stores.store import Holding, SharedStore, Store, StoreDown, StoreError
 from gameserver.tally import Tally
+from gameserver.tenants import EVERYTHING, Remit
 from gameserver.turnstile import Turnstile
 from gameserver.world import World
 from npc.cast import Cast, OpenScene
@@ -235,7 +235,7 @@ class GameServer:
 
     def purse_of(self, stream: str, npc: str) -> Purse:
         """Who pays for what an NPC of a running scene thinks; the scene need not run any more."""
-        pack = pack_of(stream, self._scenes)
+        pack = self._world.tenants.pack_of(stream, self._scenes)
         mine = self.budgets.of(self._world.tenants.owner(pack))
         return Purse(mine, account_of(pack, npc))
 
@@ -269,17 +269,25 @@ class GameServer:
             _log.warning("generation goes on")
         self._engine.release()
 
-    def forget(self, player: str, npc: str | None = None) -> None:
+    def remit(self, game: str | None) -> Remit:
+        """What a game, or the house, may see of all that is here now; None: all of it."""
+        return self._world.remit(game)
+
+    def forget(self, player: str, npc: str | None = None, remit: Remit = EVERYTHING) -> None:
         """Forget what a player has said, to all NPCs or one of them: in running scenes, and in the
         prompts that are kept for inspection.
         """
-        self._world.forget(player, npc)
-        self._sessions.forget(player)
-        self._prompts.clear()
+        self._world.forget(player, npc, remit)
+        self._sessions.forget(player, remit)
+        for turn, prompt in list(self._prompts.items()):
+            if remit.scene(prompt.scene):
+                del self._prompts[turn]
 
-    async def forget_at_rest(self, player: str, npc: str | None = None) -> None:
+    async def forget_at_rest(
+        self, player: str, npc: str | None = None, remit: Remit = EVERYTHING
+    ) -> None:
         """The same in scenes that do not run, as far as no other node has them."""
-        await self._world.forget_at_rest(player, npc)
+        await self._world.forget_at_rest(player, npc, remit)
 
     async def drain(self) -> None:
         """Take nobody in any more, end all speech, send everybody away. Idempotent."""
@@ -409,8 +417,8 @@ class GameServer:
         while self._world.is_speaking and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(_TURN_POLL_S)
 
-    def _keep_prompt(self, turn: str, ticket: Ticket) -> None:
-        self._prompts[turn] = inspected(ticket, self._engine.tokenizer)
+    def _keep_prompt(self, scene: str, turn: str, ticket: Ticket) -> None:
+        self._prompts[turn] = inspected(scene, ticket, self._engine.tokenizer)
         if len(self._prompts) > _INSPECTED_TURNS:
             self._prompts.popitem(last=False)
 

@@ -31,6 +31,7 @@ from gameserver.sheet import (
     Seen,
     Sheet,
 )
+from gameserver.tenants import Remit
 from gameserver.world import World
 from npc.cast import OpenScene
 from npc.feelings import Feelings
@@ -53,11 +54,13 @@ class InspectedPrompt:
     """What the model was given for one turn.
 
     Attributes:
+        scene: that the turn belongs to, by the id it runs under.
         text: of all tokens, control tokens spelled out.
         token_ids: the whole prompt.
         borders: how many of them are the scene's, and how many the scene's and the persona's.
     """
 
+    scene: str
     text: str
     token_ids: tuple[int, ...]
     borders: tuple[int, int]
@@ -79,9 +82,10 @@ class Inspector:
         self._tokenizer = tokenizer
         self._budgets = budgets
 
-    def overview(self) -> Overview:
-        """All running scenes and their NPCs."""
-        actors = sorted(self._world.actors.values(), key=lambda actor: -actor.members)
+    def overview(self, remit: Remit) -> Overview:
+        """The running scenes and their NPCs, as far as somebody may see them."""
+        actors = [a for a in self._world.actors.values() if remit.scene(a.stream.id)]
+        actors.sort(key=lambda actor: -actor.members)
         scenes = [
             SceneRow(
                 actor.stream.id,
@@ -93,10 +97,12 @@ class Inspector:
         ]
         return Overview(scenes, len(actors) - len(scenes))
 
-    def sheet(self, scene: str, npc: str) -> Sheet | None:
-        """Everything about one NPC of a running scene; None if there is no such scene or NPC."""
+    def sheet(self, scene: str, npc: str, remit: Remit) -> Sheet | None:
+        """Everything about one NPC of a running scene; None if there is no such scene or NPC that
+        somebody may see.
+        """
         actor = self._world.actors.get(scene)
-        if actor is None or npc not in actor.pack.npcs:
+        if actor is None or not remit.scene(scene) or npc not in actor.pack.npcs:
             return None
         floor, now = actor.floors.get(npc), now_ms()
         persona = actor.pack.npcs.persona(npc)
@@ -115,7 +121,7 @@ class Inspector:
             [_line(line) for line in floor.dialogue.newest(_LINES)] if floor else [],
             [_quest(quest, npc, actor) for quest in actor.pack.quests.values()],
             self._budgets.of_npc(floor.account) if floor else Spending(0, 0, 0.0, 0),
-            self._budgets.of_all(),
+            self._budgets.of_game(remit.game),
         )
 
     def _prompts_of(self, floor: Floor | None) -> list[PromptView] | None:
@@ -136,12 +142,12 @@ class Inspector:
         return PromptView(turn, len(ids), parts)
 
 
-def inspected(ticket: Ticket, tokenizer: Tokenizer) -> InspectedPrompt:
-    """The prompt of a request, to be kept."""
+def inspected(place: str, ticket: Ticket, tokenizer: Tokenizer) -> InspectedPrompt:
+    """The prompt of a request from a scene, by the id that this runs under, to be kept."""
     ids, prefix = ticket.all_prompt_ids(), ticket.prefix
     persona = prefix.total if prefix is not None else 0
     scene = prefix.parent.total if prefix is not None and prefix.parent is not None else 0
-    return InspectedPrompt(tokenizer.spell(ids), ids, (scene, persona))
+    return InspectedPrompt(place, tokenizer.spell(ids), ids, (scene, persona))
 
 
 def _players(actor: SceneActor) -> list[Seen]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import httpx2 as httpx
@@ -27,6 +27,9 @@ from npc.memory.inspection import known, seen
 from npc.memory.opening import MemoryFileError
 from npc.settings import MemorySettings
 
+if TYPE_CHECKING:
+    from gameserver.tenants import Remit
+
 _TIMEOUT_S = 30.0
 _HERE = "http://127.0.0.1:8780"
 _out = Console(highlight=False)
@@ -43,6 +46,22 @@ Key = Annotated[
     str,
     typer.Option(envvar="OPENAI_API_KEY", help="API key, where the server asks for one."),
 ]
+Game = Annotated[
+    str | None,
+    typer.Option(
+        "--tenant",
+        help="Only players of this game, where several share the server; [bold]house[/bold]: of "
+        "those that belong to none.",
+        metavar="GAME",
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        help="Settings of the server that --data belongs to: they say which scenes are whose.",
+        metavar="FILE",
+    ),
+]
 Player = Annotated[str, typer.Argument(help="Id of the player.")]
 cli = typer.Typer(
     no_args_is_help=True,
@@ -51,14 +70,21 @@ cli = typer.Typer(
 
 
 @cli.command("list")
-def list_(data: Data = None, console: Address = _HERE, key: Key = "") -> None:
+def list_(
+    data: Data = None,
+    console: Address = _HERE,
+    key: Key = "",
+    tenant: Game = None,
+    config: Config = None,
+) -> None:
     """Say whom NPCs remember."""
     with _answers():
         if data is not None:
+            remit = _remit(tenant, config)
             with _book(data) as book:
-                rows = [asdict(row) for row in known(book)]
+                rows = [asdict(row) for row in known(book, remit.scene)]
         else:
-            rows = _ask("GET", console, key, "")["players"]
+            rows = _ask("GET", console, key, "", tenant=tenant)["players"]
     table = Table("scene", "npc", "player", "name", "lines", "facts", "last", box=None)
     for column in table.columns:
         column.overflow = "fold"
@@ -76,16 +102,20 @@ def show(
     data: Data = None,
     console: Address = _HERE,
     key: Key = "",
+    tenant: Game = None,
+    config: Config = None,
 ) -> None:
     """Show what an NPC remembers of a player, what is strongest first."""
     with _answers():
         if data is not None:
+            remit = _remit(tenant, config)
             with _book(data) as book:
                 now = int(datetime.now().timestamp() * 1000)
-                found = seen(book, MemorySettings(), npc, player, None, "", now)
+                found = seen(book, MemorySettings(), npc, player, None, "", now, remit.scene)
                 rows = [asdict(memory) for memory in found]
         else:
-            rows = _ask("GET", console, key, f"/{quote(player, '')}/{quote(npc, '')}")["memories"]
+            path = f"/{quote(player, '')}/{quote(npc, '')}"
+            rows = _ask("GET", console, key, path, tenant=tenant)["memories"]
     if not rows:
         _out.print(
             f"{npc} has no facts of {player}; troupe memory list has all ids, and export the lines",
@@ -103,14 +133,22 @@ def show(
 
 
 @cli.command()
-def export(player: Player, data: Data = None, console: Address = _HERE, key: Key = "") -> None:
+def export(
+    player: Player,
+    data: Data = None,
+    console: Address = _HERE,
+    key: Key = "",
+    tenant: Game = None,
+    config: Config = None,
+) -> None:
     """Print all that is kept of a player as JSON."""
     with _answers():
         if data is not None:
+            remit = _remit(tenant, config)
             with _book(data) as book:
-                found = export_player(book, player)
+                found = export_player(book, player, remit.scene)
         else:
-            found = _ask("GET", console, key, f"/{quote(player, '')}")
+            found = _ask("GET", console, key, f"/{quote(player, '')}", tenant=tenant)
     sys.stdout.write(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -123,25 +161,32 @@ def forget(
     data: Data = None,
     console: Address = _HERE,
     key: Key = "",
+    tenant: Game = None,
+    config: Config = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask in the terminal.")] = False,
 ) -> None:
     """Delete all that is remembered of a player, to the last byte.
 
-    Scenes and sessions forget it, too: transcripts, feelings, quests, lines that wait.
+    Scenes and sessions forget it, too: transcripts, feelings, quests, lines that wait. Where
+    several games share the server, --tenant says whose player is meant.
     """
     beside = ""
     with _answers():
         if data is not None:
+            remit = _remit(tenant, config, must_say=True)
             with _book(data) as book:
+                _announce(player, npc, tenant, f"in {data}", sure=yes)
                 # Imported here: it reaches the engine, and so torch, which takes seconds.
                 from gameserver.forgetting import forget_in_folder
 
-                worlds = asyncio.run(forget_in_folder(data, player, npc))
-                deleted = forget_player(book, player, npc)
+                worlds = asyncio.run(forget_in_folder(data, player, npc, remit))
+                deleted = forget_player(book, player, npc, remit.scene)
             if worlds:
                 beside = "; scenes and sessions have forgotten, too"
         else:
-            only = f"?npc={quote(npc, '')}" if npc else ""
-            deleted = _ask("DELETE", console, key, f"/{quote(player, '')}{only}")["deleted"]
+            _announce(player, npc, tenant, f"at {console}", sure=yes)
+            path = f"/{quote(player, '')}"
+            deleted = _ask("DELETE", console, key, path, npc=npc, tenant=tenant)["deleted"]
     who = "" if deleted else f" of {player} (troupe memory list has the ids)"
     _out.print(f"{deleted} records{who} deleted{beside}", markup=False, soft_wrap=True)
 
@@ -153,6 +198,36 @@ def add_commands(parent: typer.Typer) -> None:
 
 class _NoAnswer(Exception):
     """What was asked for cannot be had; the message says why."""
+
+
+def _remit(game: str | None, config: Path | None, *, must_say: bool = False) -> "Remit":
+    """What of a folder is meant; `must_say`: not all games, if there are several."""
+    # Imported here: they reach the engine, and so torch, which takes seconds.
+    from gameserver.tenants import EVERYTHING
+    from gameserver.whose import NoSuchGame, remit_by
+
+    if config is None:
+        if game is not None:
+            raise _NoAnswer("--tenant wants --config FILE here: it says which scenes are whose")
+        return EVERYTHING
+    try:
+        return remit_by(config, game, must_say=must_say)
+    except NoSuchGame as error:
+        raise _NoAnswer(str(error)) from error
+
+
+def _announce(player: str, npc: str | None, game: str | None, where: str, *, sure: bool) -> None:
+    """Say what will be forgotten, and let a person at a terminal think again."""
+    whose = f"{player} of {game}" if game else player
+    scenes = f"the scenes of {game}" if game else "all scenes"
+    _out.print(f"Forgetting {whose}: {npc or 'all NPCs'} of {scenes} {where}", markup=False)
+    if not sure and _at_a_terminal():
+        typer.confirm("Go on?", abort=True)
+
+
+def _at_a_terminal() -> bool:
+    """Whether somebody is there who could be asked."""
+    return sys.stdin.isatty()
 
 
 @contextmanager
@@ -176,11 +251,13 @@ def _book(folder: Path) -> Iterator[Book]:
         book.close()
 
 
-def _ask(method: str, console: str, key: str, path: str) -> Mapping[str, Any]:
+def _ask(method: str, console: str, key: str, path: str, **query: str | None) -> Mapping[str, Any]:
+    """What the console answers; a part of the query that is None is left out."""
     url = f"{console.rstrip('/')}/console/memories{path}"
     try:
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        answer = httpx.request(method, url, headers=headers, timeout=_TIMEOUT_S)
+        params = {name: value for name, value in query.items() if value}
+        answer = httpx.request(method, url, params=params, headers=headers, timeout=_TIMEOUT_S)
         body: Any = answer.json()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise _NoAnswer(

@@ -28,6 +28,7 @@ from gameserver.settings import Settings
 from gameserver.stores.journal import Book, Journal
 from gameserver.stores.store import Elsewhere, Holding, StoreDown
 from gameserver.tally import Tally
+from gameserver.tenants import EVERYTHING, Remit
 from gameserver.world import World
 
 _WINDOW_S = 60.0
@@ -311,11 +312,12 @@ class Sessions:
         seconds = round(time.monotonic() - seat.began, 3)
         _log.info("session ended", session=session.id, seconds=seconds)
 
-    def forget(self, player: str) -> None:
+    def forget(self, player: str, remit: Remit = EVERYTHING) -> None:
         """Let no session repeat what it was told of a player."""
         self._journal.begin()
         for seat in self._seats.values():
-            seat.session.receipts.forget(player)
+            if remit.account(seat.session.account):
+                seat.session.receipts.forget(player)
 
     def lose_to_others(self, lost: Mapping[str, int]) -> None:
         """Other nodes own these buckets (epochs by name): what they hold is theirs now."""

@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import yaml
@@ -237,6 +237,10 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     accounts: Count = 100_000
 
 
+#: What those are called together who have no tenant.
+HOUSE: Final = "house"
+
+
 class TenantSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One of several games on this server; 0 is no limit."""
 
@@ -444,6 +448,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         """Raise ValueError for tenants that nobody could belong to, or that want the same scene."""
+        if HOUSE in self.tenants:
+            raise ValueError(f"tenants: {HOUSE} is what those are called who have none")
         scenes = [scene for tenant in self.tenants.values() for scene in tenant.scenes]
         if twice := {scene for scene in scenes if scenes.count(scene) > 1}:
             raise ValueError(f"tenants: {', '.join(sorted(twice))} can belong to one of them only")

@@ -163,7 +163,7 @@ class Sheet(msgspec.Struct, frozen=True):
 
     `prompts` is null where the server does not keep them. `relations` are those to players in the
     scene and those that changed last; `more` are left out. `spent` is the NPC's own budget,
-    `spent_by_all` the server's.
+    `spent_by_all` the server's, or that of the one game that is looked at.
     """
 
     scene: str

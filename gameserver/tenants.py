@@ -5,12 +5,16 @@ scene is its tenant's with it: its NPCs, what they remember and feel, its cache.
 players beside scenes (sessions, budgets) is kept under an account: two tenants' `ann` are two.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from typing import Final, Protocol
 
 from gameserver.access import Pass
+from gameserver.packs import pack_of
 from gameserver.protocol import Code, Refusal
-from gameserver.settings import TenantSettings
+from gameserver.settings import HOUSE, TenantSettings
 
 _RETRY_MS = 1000
 
@@ -111,6 +115,32 @@ class Shares:
         return max(self._plenty // sharing, 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Remit:
+    """How far somebody's word reaches: what they may see, and have forgotten.
+
+    Attributes:
+        game: a tenant, or `HOUSE`, that it ends with; None: it reaches all of them.
+        owner: tells whose a scene is, by the id that it runs under; None: the house's. Any thread
+            may ask.
+    """
+
+    game: str | None
+    owner: Callable[[str], str | None]
+
+    def scene(self, stream: str) -> bool:
+        """Whether it reaches a scene."""
+        return self.game is None or (self.owner(stream) or HOUSE) == self.game
+
+    def account(self, name: str) -> bool:
+        """Whether it reaches a player, by the account."""
+        return self.game is None or (tenant_of(name) or HOUSE) == self.game
+
+
+#: Of who may see everything.
+EVERYTHING: Final = Remit(None, lambda stream: None)
+
+
 class Tenants:
     """Which scenes are whose."""
 
@@ -120,6 +150,34 @@ class Tenants:
     def owner(self, scene: str) -> str | None:
         """Whose pack it is, by its id; None: the house's."""
         return self._owner.get(scene)
+
+    def pack_of(self, stream: str, packs: Iterable[str]) -> str:
+        """The pack that a scene plays, by the id that it runs under. A pack that a tenant has in
+        the settings counts also while it is in no folder: nobody else's instance takes its name.
+
+        Args:
+            packs: ids of those that are there.
+        """
+        return pack_of(stream, chain(packs, self._owner))
+
+    def remit(
+        self, game: str | None, packs: Iterable[str], played: Mapping[str, str] | None = None
+    ) -> Remit:
+        """What a game may see; see `Remit`.
+
+        Args:
+            packs: ids of those that are there.
+            played: packs of running scenes, by the ids that these run under.
+        """
+        if game is None:
+            return EVERYTHING
+        there, running = tuple(packs), dict(played or {})
+
+        @cache
+        def owner(stream: str) -> str | None:
+            return self.owner(running.get(stream) or self.pack_of(stream, there))
+
+        return Remit(game, owner)
 
     def admit(self, grant: Pass, scene: str) -> bool:
         """Whether a scene exists for who has this pass, and is open to them."""

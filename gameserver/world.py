@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.ticket import Ticket
@@ -13,7 +14,6 @@ from gameserver.messages import SceneTitle
 from gameserver.nodes.card import persona_set
 from gameserver.nodes.placement import Placement
 from gameserver.overload.overload import Overload
-from gameserver.packs import pack_of
 from gameserver.protocol import Code, Refusal, encoded_size
 from gameserver.safety import Safety
 from gameserver.scene_actor import SceneActor
@@ -22,7 +22,7 @@ from gameserver.stores.journal import Book, Journal
 from gameserver.stores.lease import Leases
 from gameserver.stores.store import Elsewhere, StoreDown
 from gameserver.tally import Tally
-from gameserver.tenants import Tenants
+from gameserver.tenants import EVERYTHING, Remit, Tenants
 from npc.cast import Cast, OpenScene
 
 if TYPE_CHECKING:
@@ -53,9 +53,10 @@ class World:
         journal: Journal,
         *,
         cancel: Callable[[Ticket], None],
-        on_prompt: Callable[[str, Ticket], None] | None,
+        on_prompt: Callable[[str, str, Ticket], None] | None,
     ) -> None:
-        """`cancel` ends a request of the engine; `on_prompt` is shown each turn's prompt."""
+        """`cancel` ends a request of the engine; `on_prompt` is shown the scene, the turn and the
+        prompt of each turn."""
         self.actors: dict[str, SceneActor] = {}
         self.journal = journal
         #: Sessions by id that an earlier process knew; those of them that are not over.
@@ -156,13 +157,12 @@ class World:
         Raises:
             Refusal, StoreDown: the store does not answer.
         """
-        packs = [p for p in self._cast.scenes if stream_id == p or stream_id.startswith(f"{p}.")]
-        if not packs or stream_id in self.actors:
+        pack = self.tenants.pack_of(stream_id, self._cast.scenes)
+        if pack not in self._cast.scenes or stream_id in self.actors:
             return False
         keys = await self.journal.store.keys(f"{SCENES}{stream_id}")
         if not any(key.startswith(prefix) for key in keys):
             return False
-        pack = max(packs, key=len)  # ids may hold dots
         return await self.open(pack, stream_id[len(pack) + 1 :] or None, here=True) is not None
 
     async def place(self, scene: str, stream_id: str) -> Elsewhere | None:
@@ -230,7 +230,7 @@ class World:
             self._budgets.of(self.tenants.owner(pack.id)),
             self._overload,
             cancel=self._cancel,
-            on_prompt=self._on_prompt,
+            on_prompt=self._on_prompt and partial(self._on_prompt, stream_id),
         )
         actor.restore(sessions)
         self.actors[stream_id] = actor
@@ -269,7 +269,8 @@ class World:
         if instance is not None and not pack.allows_instances:
             raise Refusal(Code.FORBIDDEN, f"{scene} has no instances")
         actor = self.actors.get(stream_id)
-        played = pack_of(stream_id, self._cast.scenes) if actor is None else actor.pack.id
+        packs = self._cast.scenes
+        played = self.tenants.pack_of(stream_id, packs) if actor is None else actor.pack.id
         if played != scene:  # ids may hold dots: that is another pack's
             raise no_scene(stream_id)
         if len(stream_id) > _LONGEST_ID:
@@ -325,18 +326,25 @@ class World:
             if actor.pack.id == pack.id:
                 actor.adopt(pack)
 
-    def forget(self, player: str, npc: str | None) -> None:
-        """Let all NPCs, or those with an id, forget what a player has said."""
-        for actor in self.actors.values():
-            actor.forget(player, npc)
+    def remit(self, game: str | None) -> Remit:
+        """What a game, or the house, may see of all that is here now; None: all of it."""
+        played = {stream: actor.pack.id for stream, actor in self.actors.items()}
+        return self.tenants.remit(game, self._cast.scenes, played)
 
-    async def forget_at_rest(self, player: str, npc: str | None) -> None:
+    def forget(self, player: str, npc: str | None, remit: Remit = EVERYTHING) -> None:
+        """Let all NPCs, or those with an id, forget what a player has said."""
+        for stream_id, actor in self.actors.items():
+            if remit.scene(stream_id):
+                actor.forget(player, npc)
+
+    async def forget_at_rest(self, player: str, npc: str | None, remit: Remit = EVERYTHING) -> None:
         """The same in what is kept of scenes that do not run, but for those that other nodes have.
         Who wants to join one meanwhile is asked to try again. Raises `StoreDown`.
         """
         for bucket in await self.journal.store.buckets(SCENES):
             stream_id = bucket.removeprefix(SCENES)
-            if stream_id not in self.actors and stream_id not in self._opening:
+            at_rest = stream_id not in self.actors and stream_id not in self._opening
+            if at_rest and remit.scene(stream_id):
                 work = forget_in_scene(self.journal, bucket, player, npc)
                 task = asyncio.get_running_loop().create_task(work)
                 self._opening[stream_id] = task

@@ -72,7 +72,7 @@ class OpenPack:
         for done, node in enumerate(nodes):
             assert node is not None
             if progress is not None:
-                progress(f"Warming {self.pack.title}", done, len(nodes))
+                progress("Warming the scenes", done, len(nodes))
             await self._engine.warm(node)
 
     def release(self) -> None:

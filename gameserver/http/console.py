@@ -1,7 +1,6 @@
 """The console port: health, metrics, a look inside for developers, and the playground."""
 
-from collections.abc import Callable, Mapping, Sequence
-from ipaddress import ip_address
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -18,14 +17,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.measures import Series
 from gameserver.access import LOOPBACK
+from gameserver.http.door import Door, from_this_machine
 from gameserver.http.memory import memory_routes
 from gameserver.http.metrics import Metrics
-from gameserver.http.npcs import npc_routes
+from gameserver.http.npcs import Prompt, npc_routes
 from gameserver.http.openai.api import OpenAIApi
-from gameserver.http.openai.auth import caller as caller_of
-from gameserver.http.openai.errors import ApiError
 from gameserver.inspection import Inspector
 from gameserver.readiness import Readiness
+from gameserver.tenants import Remit
 from npc.memory.memories import Memories
 
 STATIC = Path(__file__).parent / "static"
@@ -42,18 +41,6 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
-
-
-class Prompt(Protocol):
-    """What was sent to the model for one turn."""
-
-    @property
-    def text(self) -> str:
-        """The prompt, special tokens spelled out."""
-
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        """The prompt as the model got it."""
 
 
 class Node(Protocol):
@@ -77,8 +64,17 @@ class Node(Protocol):
     def memories(self) -> Memories | None:
         """What NPCs remember; None if they do not, or before the node is up."""
 
-    async def forget(self, player: str, npc: str | None) -> int:
-        """Forget a player, to all NPCs or one of them; returns how many records."""
+    @property
+    def tenants(self) -> Collection[str]:
+        """Names of the games on this server."""
+
+    def remit(self, game: str | None) -> Remit:
+        """What a game may see."""
+
+    async def forget(self, player: str, npc: str | None, game: str | None) -> int:
+        """Forget a player, to all NPCs or one of them, in all games or one; returns how many
+        records.
+        """
 
     def gauges(self) -> dict[str, float]:
         """All figures by name."""
@@ -115,7 +111,7 @@ class Console:
 
     def __init__(self, node: Node, host: str, api: OpenAIApi) -> None:
         self._node = node
-        self._keys = api.keys
+        door = Door(api.keys, node.tenants)
         self._metrics = Metrics(node.gauges, node.measures, [api.tally])
         hosts = [*LOOPBACK, "[::1]"] if host in LOOPBACK else ["*"]
         self.app = Starlette(
@@ -124,9 +120,8 @@ class Console:
                 Route("/livez", self._livez),
                 Route("/metrics", self._metrics_page),
                 Route("/debug/gauges", self._gauges),
-                Route("/debug/prompts/{turn}", self._prompt),
-                *npc_routes(node, self._refuse),
-                *memory_routes(node, self._refuse),
+                *npc_routes(node, door),
+                *memory_routes(node, door),
                 Route("/playground.json", self._playground),
                 Route("/halt", self._halt, methods=["GET", "POST"]),
                 Route("/release", self._release, methods=["POST"]),
@@ -156,30 +151,6 @@ class Console:
     async def _gauges(self, request: Request) -> Response:
         return _json(self._node.gauges())
 
-    def _refuse(self, request: Request) -> Response | None:
-        """The answer to somebody who may not see what players say; None for those who may."""
-        if len(self._keys):
-            try:
-                caller = caller_of(self._keys, request.headers.get("authorization"))
-            except ApiError as error:
-                return _json({"error": str(error)}, error.status)
-            if caller.tenant is not None:
-                return _json({"error": "this shows all games on this server"}, 403)
-        elif not _from_this_machine(request):
-            return _json({"error": "without API keys this is shown on this machine only"}, 403)
-        return None
-
-    async def _prompt(self, request: Request) -> Response:
-        if (refused := self._refuse(request)) is not None:
-            return refused
-        prompts = self._node.prompts
-        if prompts is None:
-            return _json({"error": "prompts are kept only when started with --inspect"}, 404)
-        turn = request.path_params["turn"]
-        if (prompt := prompts.get(turn)) is None:
-            return _json({"error": f"no recent turn {turn}"}, 404)
-        return _json({"turn": turn, "text": prompt.text, "token_ids": prompt.token_ids})
-
     async def _halt(self, request: Request) -> Response:
         return self._switch(request, self._node.halt)
 
@@ -187,7 +158,7 @@ class Console:
         return self._switch(request, self._node.release)
 
     def _switch(self, request: Request, act: Callable[[], None]) -> Response:
-        if not _from_this_machine(request):
+        if not from_this_machine(request):
             return _json({"error": "generation is halted from this machine only"}, 403)
         if self._node.halted is None:
             return _json({"error": "this node is not ready"}, 503)
@@ -196,7 +167,7 @@ class Console:
         return _json({"halted": self._node.halted})
 
     async def _reload(self, request: Request) -> Response:
-        if not _from_this_machine(request):
+        if not from_this_machine(request):
             return _json({"error": "scenes are reloaded from this machine only"}, 403)
         report = await self._node.reload()
         if report is None:
@@ -208,23 +179,6 @@ class Console:
         if self._node.readiness.ready:
             report |= self._node.playground()
         return _json(report)
-
-
-def _from_this_machine(request: Request) -> bool:
-    """Whether a program or a page of this machine asks, not a web page from elsewhere (also not one
-    whose DNS name points here), nor somebody elsewhere through a proxy on this machine.
-    """
-    if request.url.hostname not in LOOPBACK:
-        return False
-    if "forwarded" in request.headers or "x-forwarded-for" in request.headers:
-        return False
-    origin = request.headers.get("origin")
-    if origin is not None and origin != f"{request.url.scheme}://{request.headers.get('host')}":
-        return False
-    try:
-        return request.client is not None and ip_address(request.client.host).is_loopback
-    except ValueError:
-        return False
 
 
 class _Headers:

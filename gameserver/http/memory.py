@@ -5,18 +5,19 @@
     GET    /console/memories/{player}/{npc}?query=   what one NPC remembers of a player, with scores
     DELETE /console/memories/{player}?npc=           forget a player, or what one NPC remembers
 
-Whispers are shown, so the same rule holds as for `gameserver.http.npcs`.
+Who sees what: `gameserver.http.door`. Where there are several games, whoever sees them all must say
+whose player is to be forgotten (`?tenant=`): those of one name are not the same.
 """
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gameserver.http.npcs import Guard
+from gameserver.http.door import Door, Refused, answering
+from gameserver.tenants import Remit
 from npc.memory.memories import Memories
 
 
@@ -27,47 +28,51 @@ class Node(Protocol):
     def memories(self) -> Memories | None:
         """What NPCs remember; None if they do not, or before the node is up."""
 
-    async def forget(self, player: str, npc: str | None) -> int:
-        """Forget a player, to all NPCs or one of them; returns how many records."""
+    def remit(self, game: str | None) -> Remit:
+        """What a game may see."""
+
+    async def forget(self, player: str, npc: str | None, game: str | None) -> int:
+        """Forget a player, to all NPCs or one of them, in all games or one; returns how many
+        records.
+        """
 
 
-def memory_routes(node: Node, guard: Guard) -> list[Route]:
-    """The routes, behind a guard."""
+def memory_routes(node: Node, door: Door) -> list[Route]:
+    """The routes, behind a door."""
 
-    def answering(
-        find: Callable[[Memories, Request], Awaitable[object]],
-    ) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
-            if (refused := guard(request)) is not None:
-                return refused
+    def remembering(
+        find: Callable[[Memories, Request, str | None], Awaitable[object]],
+    ) -> Callable[..., Awaitable[Response]]:
+        async def look(request: Request) -> object:
+            game = door.game(request)
             if node.memories is None:
-                return _json({"error": "NPCs of this node remember nothing, or not yet"}, 503)
-            return _json(await find(node.memories, request))
+                raise Refused(503, "NPCs of this node remember nothing, or not yet")
+            return await find(node.memories, request, game)
 
-        return answer
+        return answering(look)
 
-    async def everybody(memories: Memories, request: Request) -> object:
-        return {"players": await memories.known()}
+    async def everybody(memories: Memories, request: Request, game: str | None) -> object:
+        return {"players": await memories.known(node.remit(game).scene)}
 
-    async def export(memories: Memories, request: Request) -> object:
-        return await memories.export(request.path_params["player"])
+    async def export(memories: Memories, request: Request, game: str | None) -> object:
+        return await memories.export(request.path_params["player"], node.remit(game).scene)
 
-    async def inspect(memories: Memories, request: Request) -> object:
+    async def inspect(memories: Memories, request: Request, game: str | None) -> object:
         path, query = request.path_params, request.query_params.get("query", "")
-        return {"memories": await memories.inspect(path["npc"], path["player"], query)}
+        scenes = node.remit(game).scene
+        return {"memories": await memories.inspect(path["npc"], path["player"], query, scenes)}
 
-    async def forget(memories: Memories, request: Request) -> object:
-        npc = request.query_params.get("npc") or None
-        return {"deleted": await node.forget(request.path_params["player"], npc)}
+    async def forget(memories: Memories, request: Request, game: str | None) -> object:
+        player, npc = request.path_params["player"], request.query_params.get("npc") or None
+        if game is None and door.games:
+            whose = ", ".join(door.games)
+            raise Refused(400, f"{player} of which game? Name one of {whose} as tenant")
+        return {"deleted": await node.forget(player, npc, game)}
 
     one = "/console/memories/{player}"
     return [
-        Route("/console/memories", answering(everybody)),
-        Route(one, answering(export), methods=["GET"]),
-        Route(one, answering(forget), methods=["DELETE"]),
-        Route(one + "/{npc}", answering(inspect)),
+        Route("/console/memories", remembering(everybody)),
+        Route(one, remembering(export), methods=["GET"]),
+        Route(one, remembering(forget), methods=["DELETE"]),
+        Route(one + "/{npc}", remembering(inspect)),
     ]
-
-
-def _json(body: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(body), status, media_type="application/json")

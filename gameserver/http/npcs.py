@@ -1,18 +1,34 @@
-"""The console's look at NPCs: `/console/npcs` and `/console/npcs/{scene}/{npc}`, both JSON.
-
-What is said to NPCs is shown, whispers too. So with API keys the caller must have one; without any,
-only callers on this machine are answered.
+"""The console's look at NPCs: `/console/npcs` and `/console/npcs/{scene}/{npc}`, and at what the
+model was given for a turn: `/debug/prompts/{turn}`. All of it is JSON. Who sees what:
+`gameserver.http.door`.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
+from gameserver.http.door import Door, Refused, answering
 from gameserver.inspection import Inspector
+from gameserver.tenants import Remit
+
+
+class Prompt(Protocol):
+    """What was sent to the model for one turn."""
+
+    @property
+    def scene(self) -> str:
+        """Where, by the id that the scene runs under."""
+
+    @property
+    def text(self) -> str:
+        """The prompt, special tokens spelled out."""
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The prompt as the model got it."""
 
 
 class Node(Protocol):
@@ -22,34 +38,47 @@ class Node(Protocol):
     def inspector(self) -> Inspector | None:
         """Looks into the world; None before the node is up."""
 
+    @property
+    def prompts(self) -> Mapping[str, Prompt] | None:
+        """Prompts of recent turns by turn id; None where inspection is off."""
 
-#: The answer to somebody who may not look; None for those who may.
-Guard = Callable[[Request], Response | None]
+    def remit(self, game: str | None) -> Remit:
+        """What a game may see."""
 
 
-def npc_routes(node: Node, guard: Guard) -> list[Route]:
-    """The routes, behind a guard."""
+def npc_routes(node: Node, door: Door) -> list[Route]:
+    """The routes, behind a door."""
 
-    async def overview(request: Request) -> Response:
-        if (refused := guard(request)) is not None:
-            return refused
+    def looking(game: str | None) -> tuple[Inspector, Remit]:
         if node.inspector is None:
-            return _json({"error": "this node is not ready"}, 503)
-        return _json(node.inspector.overview())
+            raise Refused(503, "this node is not ready")
+        return node.inspector, node.remit(game)
 
-    async def sheet(request: Request) -> Response:
-        if (refused := guard(request)) is not None:
-            return refused
-        if node.inspector is None:
-            return _json({"error": "this node is not ready"}, 503)
+    async def overview(request: Request) -> object:
+        inspector, remit = looking(door.game(request))
+        shown = msgspec.structs.asdict(inspector.overview(remit))
+        return {"games": door.choice(request), **shown}
+
+    async def sheet(request: Request) -> object:
+        inspector, remit = looking(door.game(request))
         scene, npc = request.path_params["scene"], request.path_params["npc"]
-        found = node.inspector.sheet(scene, npc)
+        found = inspector.sheet(scene, npc, remit)
         if found is None:
-            return _json({"error": f"no running scene {scene} with an NPC {npc}"}, 404)
-        return _json(found)
+            raise Refused(404, f"no running scene {scene} with an NPC {npc}")
+        return found
 
-    return [Route("/console/npcs", overview), Route("/console/npcs/{scene}/{npc}", sheet)]
+    async def prompt(request: Request) -> object:
+        game = door.game(request)
+        if node.prompts is None:
+            raise Refused(404, "prompts are kept only when started with --inspect")
+        turn = request.path_params["turn"]
+        found = node.prompts.get(turn)
+        if found is None or not node.remit(game).scene(found.scene):
+            raise Refused(404, f"no recent turn {turn}")
+        return {"turn": turn, "text": found.text, "token_ids": found.token_ids}
 
-
-def _json(body: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(body), status, media_type="application/json")
+    return [
+        Route("/console/npcs", answering(overview)),
+        Route("/console/npcs/{scene}/{npc}", answering(sheet)),
+        Route("/debug/prompts/{turn}", answering(prompt)),
+    ]

@@ -4,26 +4,29 @@ import re
 from collections.abc import Iterable, Mapping
 
 from npc.memory.book import Book
-from npc.memory.records import joined
+from npc.memory.records import Scenes, everywhere, joined
 
 _WORD = re.compile(r"\w+")
 #: So many words in a row that others' records share with a player's are that player's words.
 _QUOTED_WORDS = 6
 
 
-def forget(book: Book, player: str, npc: str | None = None) -> int:
+def forget(book: Book, player: str, npc: str | None = None, scenes: Scenes = everywhere) -> int:
     """Delete what is kept of a player, also where an NPC has quoted them to others; the bytes are
     overwritten, in the log beside the file, too.
 
     Args:
-        npc: only what this NPC remembers, in whatever scene; None for all.
+        npc: only what this NPC remembers; None for all.
+        scenes: which are meant: players of one name may be several.
 
     Returns:
         Records deleted.
     """
-    where, values = "player=?", [player]
+    book.database.create_function("meant", 1, scenes)
+    here, values = "meant(stream)", [player]
     if npc is not None:
-        where, values = "player=? AND npc=?", [player, npc]
+        here, values = "meant(stream) AND npc=?", [player, npc]
+    where = f"player=? AND {here}"
     with book.change() as database:
         texts = [
             text
@@ -35,7 +38,7 @@ def forget(book: Book, player: str, npc: str | None = None) -> int:
             for table in ("lines", "memories")
         )
         runs = set(_runs(texts))
-        others = "player<>?" if npc is None else "player<>? AND npc=?"
+        others = f"player<>? AND {here}"
         for table, spoken in (("lines", "own=1 AND "), ("memories", "")):
             key = "number" if table == "lines" else "id"
             rows = database.execute(
@@ -50,7 +53,7 @@ def forget(book: Book, player: str, npc: str | None = None) -> int:
                 for column in ("present", "circle"):
                     database.execute(
                         f"UPDATE {table} SET {column}=replace({column}, :player, ',') "
-                        f"WHERE instr({column}, :player)",
+                        f"WHERE instr({column}, :player) AND {here}",
                         {"player": joined([player])},
                     )
     scrub(book)
@@ -64,8 +67,8 @@ def scrub(book: Book) -> None:
         book.database.execute(statement).fetchall()
 
 
-def export(book: Book, player: str) -> Mapping[str, object]:
-    """All that is kept of a player, as plain JSON values."""
+def export(book: Book, player: str, scenes: Scenes = everywhere) -> Mapping[str, object]:
+    """All that is kept of a player in some scenes, as plain JSON values."""
     return {
         "version": 1,
         "player": player,
@@ -82,6 +85,7 @@ def export(book: Book, player: str) -> Mapping[str, object]:
                 "present": sorted(line.present),
             }
             for line in book.lines("player=?", (player,))
+            if scenes(line.owner.stream)
         ],
         "memories": [
             {
@@ -97,6 +101,7 @@ def export(book: Book, player: str) -> Mapping[str, object]:
                 "present": sorted(memory.present),
             }
             for memory in book.memories("player=?", (player,))
+            if scenes(memory.owner.stream)
         ],
     }
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from npc.memory.book import Book
 from npc.memory.recall import relevances
-from npc.memory.records import Kind, Memory
+from npc.memory.records import Kind, Memory, Scenes, everywhere
 from npc.memory.scoring import scores, strength
 from npc.memory.vectors import Vectors
 from npc.settings import MemorySettings
@@ -58,8 +58,8 @@ class Seen:
     score: float
 
 
-def known(book: Book) -> list[Known]:
-    """Whom NPCs remember, those first with whom they spoke last. Blocks."""
+def known(book: Book, scenes: Scenes = everywhere) -> list[Known]:
+    """Whom the NPCs of some scenes remember, those first with whom they spoke last. Blocks."""
     rows = book.database.execute(
         "SELECT stream, npc, player, SUM(line), SUM(1 - line), MAX(ts), "
         "(SELECT name FROM lines l WHERE l.stream=s.stream AND l.npc=s.npc AND l.player=s.player "
@@ -71,6 +71,7 @@ def known(book: Book) -> list[Known]:
     return [
         Known(stream, npc, player, name or player, lines, facts, last)
         for stream, npc, player, lines, facts, last, name in rows
+        if scenes(stream)
     ]
 
 
@@ -82,8 +83,9 @@ def seen(
     query: Vectors | None,
     by: str,
     now: int,
+    scenes: Scenes = everywhere,
 ) -> list[Seen]:
-    """All that an NPC remembers of a player, in whatever scene, best first. Blocks.
+    """All that the NPCs of an id remember of a player in some scenes, best first. Blocks.
 
     Args:
         query: vector of a line, float32 [dim]; None for scores without one.
@@ -91,7 +93,7 @@ def seen(
         now: ms.
     """
     where, values = "npc=? AND player=?", (npc, player)
-    found = {memory.id: memory for memory in book.memories(where, values)}
+    found = {m.id: m for m in book.memories(where, values) if scenes(m.owner.stream)}
     near = relevances(book, where, values, query, by)
     points = scores(
         [m.importance for m in found.values()],

@@ -26,7 +26,7 @@ from npc.memory.book import Amendment, Book
 from npc.memory.forgetting import export, forget
 from npc.memory.inspection import Known, Seen, known, seen
 from npc.memory.recall import Recall
-from npc.memory.records import Recollection, Spoken
+from npc.memory.records import Recollection, Scenes, Spoken, everywhere
 from npc.memory.scribe import Scribe
 from npc.memory.vectors import Embedder, HashingVectors, SentenceVectors, at_hand
 from npc.purse import PurseOf, free
@@ -183,14 +183,16 @@ class Memories:
         """A turn has begun before what its line brings to mind was found."""
         self._counts["recalls_late"] += 1
 
-    # For people
+    # For people, of all scenes or some
 
-    async def known(self) -> list[Known]:
+    async def known(self, scenes: Scenes = everywhere) -> list[Known]:
         """Whom NPCs remember, and how much of them."""
         await self.written()
-        return await self._in_book(known, self._book)
+        return await self._in_book(known, self._book, scenes)
 
-    async def inspect(self, npc: str, player: str, query: str = "") -> list[Seen]:
+    async def inspect(
+        self, npc: str, player: str, query: str = "", scenes: Scenes = everywhere
+    ) -> list[Seen]:
         """All that an NPC remembers of a player, with scores as of now.
 
         Args:
@@ -198,23 +200,23 @@ class Memories:
         """
         await self.written()
         vector = (await self._encode([query]))[0] if query else None
-        look = partial(
-            seen, self._book, self.settings, npc, player, vector, self._embedder.name, self._now()
-        )
+        by, now = self._embedder.name, self._now()
+        look = partial(seen, self._book, self.settings, npc, player, vector, by, now, scenes)
         return await self._in_book(look)
 
-    async def export(self, player: str) -> Mapping[str, object]:
+    async def export(self, player: str, scenes: Scenes = everywhere) -> Mapping[str, object]:
         """All that is kept of a player, as plain JSON values."""
         await self.written()
-        return await self._in_book(export, self._book, player)
+        return await self._in_book(export, self._book, player, scenes)
 
-    async def forget(self, player: str, npc: str | None = None) -> int:
+    async def forget(self, player: str, npc: str | None = None, scenes: Scenes = everywhere) -> int:
         """Delete a player, or what one NPC remembers of them; returns how many records."""
         self._forgotten += 1
         await self.written()
-        deleted = await self._in_book(forget, self._book, player, npc)
+        deleted = await self._in_book(forget, self._book, player, npc, scenes)
         # Others' recollections may quote them.
-        self._recollections.clear()
+        for key in [key for key in self._recollections if scenes(key[0])]:
+            del self._recollections[key]
         self._counts["forgotten"] += deleted
         return deleted
 

@@ -4,13 +4,20 @@ Whatever is remembered carries the circle that heard it: None for the whole scen
 of a whisper. Nothing ever combines two circles: a summary of what was whispered is of that circle.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from npc.transcript import Audience
 
 Kind = Literal["fact", "summary"]
+#: Which running scenes are meant, by id; any thread may ask.
+Scenes = Callable[[str], bool]
+
+
+def everywhere(stream: str) -> bool:
+    """All scenes are."""
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -13,6 +14,7 @@ from npc.memory.records import Owner
 from tests.browser.conftest import PATIENCE_MS, REPLY, Visit
 from tests.browser.test_playground import say
 from tests.gameserver.node import node_on_script, running
+from tests.gameserver.stage import write_pack
 from tests.npc.memory.stage import known, remembering
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="package")]
@@ -56,6 +58,27 @@ async def enter(browser: Browser, node: Application, name: str, instance: str) -
     await page.click("#door button")
     await page.wait_for_selector(".person")
     return page
+
+
+async def test_one_of_several_games_can_be_chosen(
+    browser: Browser, tmp_path: Path, looks: Page
+) -> None:
+    packs = [write_pack(tmp_path / name, id=name, title=f"The {name}") for name in ("inn", "hall")]
+    (tmp_path / "keys").write_text(key_line("ops", "tr-ops"))
+    tenants, auth = {"acme": {"scenes": ["inn"]}}, {"keys_file": str(tmp_path / "keys")}
+    made = node_on_script(tmp_path, ["Yes."], packs=tuple(packs), tenants=tenants, auth=auth)
+    async with running(made) as node:
+        assert node.game is not None
+        for pack in ("inn", "hall"):
+            await node.game._world.open(pack, None)
+        await looks.goto(address(node))
+        scenes = looks.locator("#cast h2")
+        await expect(scenes).to_have_count(2)
+        await looks.get_by_label("Game").select_option("acme")
+        await expect(scenes).to_have_text(["The inn"])
+        await expect(looks.locator("#status")).to_have_text("Live")
+        await looks.get_by_label("Game").select_option("house")
+        await expect(scenes).to_have_text(["The hall"])
 
 
 async def test_what_happens_shows_while_it_happens(
@@ -111,16 +134,16 @@ async def test_memories_are_ranked_by_the_words_that_are_typed(
     await expect(looks.locator(".relation")).to_have_count(1)
     before = inspected.memories
     async with remembering() as memories:
-        inspected.memories = memories
+        inspected._memories = memories
         owner = Owner("gilded_griffin.past", "mira", player)
         known(memories._book, "Ada has a grey cat.", "Ada sells rope.", owner=owner)
         first = looks.locator("#memories li").first
         for words in ("Ada has a grey cat.", "Ada sells rope."):
             await looks.fill("#words", words)
             await expect(first.locator("p").first).to_have_text(words)
-        inspected.memories = None
+        inspected._memories = None
         await expect(looks.locator("#memory")).to_be_hidden()
-        inspected.memories = before
+        inspected._memories = before
     await ada.close()
 
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import msgspec
@@ -26,11 +27,15 @@ def node_on_script(
     inspect: bool = False,
     packs: tuple[Path, ...] | None = None,
     profile: Path | None = None,
+    **sections: Any,
 ) -> Application:
-    """A node, not started, on free ports, with the shipped tavern; NPCs say `replies` in turn."""
+    """A node, not started, on free ports, with the shipped tavern; NPCs say `replies` in turn, and
+    `sections` change the settings.
+    """
     script = folder / "script.json"
     script.write_text(json.dumps([TOKENIZER.encode(reply) for reply in replies]))
-    settings = Settings(port=0, console_port=0, model=f"script:{script}")
+    raw = {"port": 0, "console_port": 0, "model": f"script:{script}", **sections}
+    settings = msgspec.convert(raw, Settings)
     engine = msgspec.structs.replace(settings.engine, script_step_ms=step_ms)
     return Application(
         msgspec.structs.replace(settings, engine=engine),

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from gameserver.forgetting import forget_in_folder
+from gameserver.settings import TenantSettings
 from gameserver.stores.sqlite import FILE
 from gameserver.stores.store import StoreError
+from gameserver.tenants import Tenants
 from tests.gameserver.player import Player
 from tests.gameserver.stage import SCENE
 from tests.gameserver.test_restart import Crashing, back, entered
@@ -62,6 +64,23 @@ async def test_not_a_byte_is_left_and_the_others_go_on(node: Crashing, tmp_path:
     await bob.ask("world.event", {"name": "thunder"})
     await bob.until("world.event")
     assert bob.cursors[SCENE] > last
+
+
+async def test_a_namesake_in_another_game_is_not_forgotten(node: Crashing, tmp_path: Path) -> None:
+    ann = await entered(node, "ann")
+    await ann.ask("say", {"npc": "mira", "text": f"{SECRET} aloud"})
+    await ann.until("npc.turn.end")
+    wish = ann.resume_wish()
+    await node.crash()
+    tenants = Tenants({"acme": TenantSettings(scenes=("mill",))})
+    assert await forget_in_folder(tmp_path, "ann", None, tenants.remit("acme", [SCENE])) == 0
+    assert anywhere(tmp_path, SECRET)
+    await node.start()
+    again = await Player.dial(node.server, "ann")
+    assert (await again.identify(resume=wish))["d"]["resumed"]
+    await node.crash()
+    assert await forget_in_folder(tmp_path, "ann", None, tenants.remit("house", [SCENE])) >= 2
+    assert not anywhere(tmp_path, SECRET)
 
 
 async def test_what_was_said_to_one_npc_alone_can_be_forgotten(

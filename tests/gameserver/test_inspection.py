@@ -7,6 +7,7 @@ import pytest_asyncio
 
 from gameserver.game import GameServer
 from gameserver.sheet import Sheet
+from gameserver.tenants import EVERYTHING
 from tests.gameserver.player import Player
 from tests.gameserver.stage import SCENE, serving
 from tests.gameserver.test_feelings import REACTIONS
@@ -20,22 +21,22 @@ async def server(tmp_path: Path) -> AsyncIterator[GameServer]:
 
 
 def sheet(server: GameServer, npc: str = "mira") -> Sheet:
-    found = server.inspector.sheet(SCENE, npc)
+    found = server.inspector.sheet(SCENE, npc, EVERYTHING)
     assert found is not None
     return found
 
 
 async def test_an_npc_nobody_needed_yet_is_its_file(server: GameServer) -> None:
     await Player.enter(server)
-    (scene,) = server.inspector.overview().scenes
+    (scene,) = server.inspector.overview(EVERYTHING).scenes
     assert (scene.id, [player.id for player in scene.players]) == (SCENE, ["ann"])
     assert [(npc.id, npc.awake) for npc in scene.npcs] == [("mira", False), ("harn", False)]
     harn = sheet(server, "harn")
     assert harn.persona.knows == ["The mill burns."]
     assert harn.persona.reactions == ["thunder", "gift", "rude"]
     assert harn.prompts == harn.lines == harn.relations == []
-    assert server.inspector.sheet(SCENE, "nobody") is None
-    assert server.inspector.sheet("nowhere", "mira") is None
+    assert server.inspector.sheet(SCENE, "nobody", EVERYTHING) is None
+    assert server.inspector.sheet("nowhere", "mira", EVERYTHING) is None
 
 
 async def test_the_prompt_is_the_one_that_was_sent_in_its_parts(server: GameServer) -> None:

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from gameserver import memory_cli
 from gameserver.cli import cli
 from gameserver.diary import Person
 from gameserver.folders import MEMORY_FILE
@@ -24,6 +25,7 @@ from gameserver.stores.sqlite import FILE, SqliteStore
 from gameserver.stores.store import Put, Unit
 from npc.memory.book import Book
 from npc.memory.records import Owner
+from tests.gameserver.stage import write_pack
 from tests.npc.memory.stage import ANNA, known, memory_settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "memory.md"
@@ -98,6 +100,65 @@ def test_nothing_is_forgotten_in_a_folder_that_is_in_use(data: Path) -> None:
     assert ANNA.player in run("list", "--data", data).output
 
 
+@pytest.fixture
+def config(data: Path) -> Path:
+    """The settings of a server of two games, of which Mira's inn is acme's; in bolt's mill she
+    knows another Anna."""
+    book = Book(data / MEMORY_FILE, memory_settings())
+    known(book, "I sell eels.", owner=Owner("mill.7", "mira", "anna"))
+    book.close()
+    for scene in ("inn", "mill"):
+        write_pack(data.parent / "packs" / scene, id=scene)
+    file = data.parent / "troupe.yaml"
+    tenants = {"acme": {"scenes": ["inn"]}, "bolt": {"scenes": ["mill"]}}
+    packs = [str(data.parent / "packs")]
+    file.write_text(
+        yaml.safe_dump({"scenes": packs, "auth": {"keys_file": "keys"}, "tenants": tenants})
+    )
+    return file
+
+
+def test_the_player_of_one_game_is_shown_and_forgotten(data: Path, config: Path) -> None:
+    acme = ("--data", data, "--config", config, "--tenant", "acme")
+    assert "mill" not in run("list", *acme).output and "mill" in run("list", "--data", data).output
+    assert (
+        "eels"
+        not in run("show", "anna", "mira", *acme).output + run("export", "anna", *acme).output
+    )
+    done = run("forget", "anna", *acme)
+    assert "Forgetting anna of acme: all NPCs of the scenes of acme" in done.output
+    assert "4 records deleted" in done.output
+    assert re.findall(r"(?:inn|mill).*? anna", run("list", "--data", data).output) == [
+        "mill.7  mira  anna"
+    ]
+
+
+def test_whose_player_is_forgotten_must_be_said_where_there_are_several_games(
+    data: Path, config: Path
+) -> None:
+    for words, wrong in (
+        (["--config", config], "several games: name one with --tenant: acme, bolt, house"),
+        (["--config", config, "--tenant", "zeta"], "there is no game zeta"),
+        (["--tenant", "acme"], "--tenant wants --config"),
+        (["--config", data / "none.yaml", "--tenant", "acme"], "cannot be read"),
+    ):
+        result = run("forget", "anna", "--data", data, *words)
+        assert result.exit_code == 1 and wrong in result.stderr
+    assert "eels" in run("export", "anna", "--data", data).output
+
+
+@pytest.mark.parametrize(("answer", "status", "left"), [("n\n", 1, True), ("y\n", 0, False)])
+def test_at_a_terminal_one_may_think_again(
+    data: Path, monkeypatch: pytest.MonkeyPatch, answer: str, status: int, left: bool
+) -> None:
+    monkeypatch.setattr(memory_cli, "_at_a_terminal", lambda: True)
+    result = CliRunner().invoke(cli, ["memory", "forget", "anna", "--data", str(data)], answer)
+    assert result.exit_code == status
+    assert "Forgetting anna: all NPCs of all scenes in" in result.output
+    assert (ANNA.player in run("list", "--data", data).output) == left
+    assert "deleted" in run("forget", "bob", "--yes", "--data", data).output
+
+
 def test_ids_are_whole_in_a_narrow_terminal(data: Path) -> None:
     book = Book(data / MEMORY_FILE, memory_settings())
     known(book, "I like fog.", owner=Owner("inn", "mira", "Traveller-0123abcd"))
@@ -158,16 +219,20 @@ def test_a_running_server_is_asked() -> None:
             ["export", "anna"],
             ["forget", "anna"],
             ["forget", "anna", "--npc", "mira", "--key", "k"],
+            ["forget", "anna", "--npc", "mira", "--tenant", "acme"],
+            ["list", "--tenant", "house"],
         ):
             result = run(*words, "--console", console)
             assert result.exit_code == 0, result.output
-        assert "7 records deleted" in result.output
+            assert words[0] != "forget" or "7 records deleted" in result.output
     assert asked == [
         "GET /console/memories",
         "GET /console/memories/an%2Fna/mi%3Fra",
         "GET /console/memories/anna",
         "DELETE /console/memories/anna",
         "DELETE /console/memories/anna?npc=mira Bearer k",
+        "DELETE /console/memories/anna?npc=mira&tenant=acme",
+        "GET /console/memories?tenant=house",
     ]
     with answering(403, {"error": "not here"}) as (console, _):
         result = run("list", "--console", console)

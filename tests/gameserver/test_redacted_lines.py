@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gameserver.tenants import EVERYTHING
 from tests.gameserver.player import Player
 from tests.gameserver.stage import SCENE, serving
 
@@ -46,8 +47,8 @@ async def test_nobody_sees_keeps_or_logs_what_was_redacted(
                     lines, _ = floor.dialogue.history(player=player, before=None, limit=100)
                     everything += repr(lines)
         # What the console shows of NPCs and scenes.
-        everything += repr(server.inspector.overview()) + repr(
-            server.inspector.sheet(SCENE, "mira")
+        everything += repr(server.inspector.overview(EVERYTHING)) + repr(
+            server.inspector.sheet(SCENE, "mira", EVERYTHING)
         )
         out, err = capfd.readouterr()
         for secret in SECRETS:

@@ -140,6 +140,7 @@ def test_a_claim_means_nothing_unless_settings_name_it(tmp_path: Path) -> None:
         ("{a: {scenes: [inn, inn]}}", "inn can belong to one"),
         ("{a: {scenes: []}}", "scenes"),
         ("{a/b: {scenes: [inn]}}", "tenants"),
+        ("{house: {scenes: [inn]}}", "house is what those are called"),
         ("{a: {scenes: [inn], turns: 7}}", "turns"),
     ],
 )
@@ -178,6 +179,26 @@ def test_a_scene_is_open_to_its_own_tenant_as_far_as_its_pass_goes() -> None:
 # On the wire
 
 
+def test_whose_a_running_scene_is_goes_by_the_longest_pack_that_it_may_be_of() -> None:
+    tenants = Tenants({name: TenantSettings(**TENANTS[name]) for name in TENANTS})
+    packs = ("inn", "hall", "inn.east")  # the last is the house's
+    streams = ("inn", "inn.7", "inn.north", "inn.north.7", "inn.east.7", "hall.7")
+
+    def seen(game: str | None, **played: str) -> list[str]:
+        remit = tenants.remit(game, packs, {k.replace("_", "."): v for k, v in played.items()})
+        return [stream for stream in streams if remit.scene(stream)]
+
+    assert seen("acme") == ["inn", "inn.7"]
+    assert seen("bolt") == ["inn.north", "inn.north.7"]
+    assert seen("house") == ["inn.east.7", "hall.7"]
+    assert seen(None) == [*streams]
+    # One that runs is its pack's, whatever packs there are by now.
+    assert seen("acme", inn_east_7="inn") == ["inn", "inn.7", "inn.east.7"]
+    remit = tenants.remit("acme", packs)
+    assert remit.account("acme/ann") and not remit.account("ann")
+    assert tenants.remit("house", packs).account("ann")
+
+
 async def test_each_sees_its_own_scenes_only(tmp_path: Path) -> None:
     async with shared(tmp_path) as server:
         for key, scene in ((ACME, "inn"), (BOLT, "inn.north"), (HOUSE, "hall")):
@@ -214,6 +235,15 @@ async def test_an_instance_is_no_way_into_another_pack(tmp_path: Path) -> None:
         assert answer["d"]["code"] == "no_scene"
         joined = await acme.ask("scene.join", {"scene": "inn", "instance": "south"})
         assert joined["t"] == "scene.joined"
+
+
+async def test_nor_into_one_that_is_in_no_folder_just_now(tmp_path: Path) -> None:
+    """Its NPCs' memories are kept by that name."""
+    auth = {"keys_file": key_file(tmp_path)}
+    async with serving(tmp_path, ["Yes."], tenants=TENANTS, auth=auth) as server:
+        acme = await come_in(server, ACME)
+        answer = await acme.ask("scene.join", {"scene": "inn", "instance": "north"})
+        assert answer["d"]["code"] == "no_scene"
 
 
 async def test_one_name_in_two_games_is_two_people(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ async def test_opening_warms_the_scene_before_its_people_and_tells_how_far_it_is
     scene = await library(engine).open(pack, Words(), [*PARTS], lambda *step: steps.append(step))
     assert engine.warmed == [(1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 5, 6)]
     assert scene.warmed == ("mira", "harn")
-    assert steps == [("Warming The Inn", done, 3) for done in range(3)]
+    assert steps == [("Warming the scenes", done, 3) for done in range(3)]
 
 
 async def test_what_nobody_needs_costs_no_tokens_and_no_node(pack: ScenePack) -> None:

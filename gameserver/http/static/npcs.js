@@ -36,10 +36,15 @@ class Refused extends Error {
   }
 }
 
+/** The game that is looked at; "" for all that the key opens. */
+const chosenGame = () => sessionStorage.getItem("troupe.game") ?? "";
+
 async function load(path) {
   const key = sessionStorage.getItem("troupe.key");
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
-  const reply = await fetch(path, { headers, cache: "no-store" });
+  const url = new URL(path, location.href);
+  if (chosenGame()) url.searchParams.set("tenant", chosenGame());
+  const reply = await fetch(url, { headers, cache: "no-store" });
   const body = await reply.json();
   if (!reply.ok) throw new Refused(reply.status, body.error);
   return body;
@@ -55,11 +60,19 @@ class Page {
     $("turns").addEventListener("change", () => { this.#turn = $("turns").value; this.look(); });
     $("remembered").addEventListener("change", () => this.look());
     $("words").addEventListener("input", () => this.look());
+    $("game").addEventListener("change", () => this.visit($("game").value));
     $("door").addEventListener("cancel", (event) => event.preventDefault());
     $("door").addEventListener("close", () => {
       sessionStorage.setItem("troupe.key", $("key").value.trim());
-      this.look();
+      this.visit("");
     });
+  }
+
+  /** Look at another game, at whoever is busiest there. */
+  visit(game) {
+    sessionStorage.setItem("troupe.game", game);
+    location.hash = "";
+    this.look();
   }
 
   /** Look once; the next look follows by itself. */
@@ -67,7 +80,8 @@ class Page {
     clearTimeout(this.timer);
     const round = this.round = (this.round ?? 0) + 1;
     try {
-      const { scenes, more } = await load("/console/npcs");
+      const { games, scenes, more } = await load("/console/npcs");
+      this.part("games", games, () => this.games(games));
       const chosen = this.choose(scenes);
       const sheet = chosen && await load(`/console/npcs/${chosen.map(encodeURIComponent).join("/")}`);
       if (round !== this.round) return; // another look has begun meanwhile
@@ -118,6 +132,13 @@ class Page {
     if (this.#shown.get(name) === json) return;
     this.#shown.set(name, json);
     draw(data);
+  }
+
+  /** What may be chosen, where there are several games. */
+  games(games) {
+    $("game").replaceChildren(new Option("all", ""), ...games.map((game) => new Option(game)));
+    $("game").value = chosenGame();
+    $("game").closest("label").hidden = games.length < 2;
   }
 
   cast({ scenes, more, chosen }) {

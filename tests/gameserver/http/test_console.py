@@ -1,7 +1,7 @@
 """The console tells the truth about the node, to those it is meant for."""
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
 
 import httpx
@@ -16,11 +16,13 @@ from gameserver.inspection import Inspector
 from gameserver.keys import Keys
 from gameserver.readiness import Readiness
 from gameserver.settings import ApiSettings
+from gameserver.tenants import Remit, Tenants
 from npc.memory.memories import Memories
 
 
 @dataclass
 class Prompt:
+    scene: str
     text: str
     token_ids: tuple[int, ...]
 
@@ -50,7 +52,12 @@ class FakeNode:
     async def reload(self) -> Mapping[str, object] | None:
         return None
 
-    async def forget(self, player: str, npc: str | None) -> int:
+    tenants: Collection[str] = ()
+
+    def remit(self, game: str | None) -> Remit:
+        return Tenants({}).remit(game, ())
+
+    async def forget(self, player: str, npc: str | None, game: str | None) -> int:
         return 0
 
     def measures(self) -> list[Series]:
@@ -110,7 +117,7 @@ async def test_prompts_exist_only_with_inspection(http: httpx.AsyncClient, node:
     reply = await http.get("/debug/prompts/t1")
     assert reply.status_code == 404
     assert "--inspect" in reply.json()["error"]
-    node.prompts = {"t1": Prompt("hello", (1, 2))}
+    node.prompts = {"t1": Prompt("inn", "hello", (1, 2))}
     reply = await http.get("/debug/prompts/t1")
     assert reply.json() == {"turn": "t1", "text": "hello", "token_ids": [1, 2]}
     assert (await http.get("/debug/prompts/t2")).status_code == 404

@@ -23,7 +23,7 @@ class Node(FakeNode):
         self.memories = memories
         self.forgotten: list[tuple[str, str | None]] = []
 
-    async def forget(self, player: str, npc: str | None) -> int:
+    async def forget(self, player: str, npc: str | None, game: str | None) -> int:
         self.forgotten.append((player, npc))
         assert self.memories is not None
         return await self.memories.forget(player, npc)
