@@ -68,7 +68,8 @@ class Session:
         self.outbox = outbox
         self.grant = Pass("")
         self.household = UNLIMITED
-        self.private = Stream(PRIVATE, diary.book.epoch, settings.flow, diary.book)
+        book = diary.book
+        self.private = Stream(PRIVATE, book.epoch, settings.flow, book.loosely())
         self.private.restore({})
         self._world = world
         self._limits = settings.limits

@@ -26,7 +26,7 @@ from gameserver.protocol import Close, Code, Refusal, new_id, now_ms
 from gameserver.session import Session
 from gameserver.settings import Settings
 from gameserver.stores.journal import Book, Journal
-from gameserver.stores.store import Elsewhere, Holding, StoreDown
+from gameserver.stores.store import Changed, Elsewhere, Holding, StoreDown
 from gameserver.tally import Tally
 from gameserver.tenants import EVERYTHING, Remit
 from gameserver.world import World
@@ -158,12 +158,13 @@ class Sessions:
             return None
         if not hmac.compare_digest(token, _digest(resume.token)):
             return None
-        return await self.whereabouts(resume.session) or await self._take_over(resume.session)
+        elsewhere = await self.whereabouts(resume.session)
+        return elsewhere or await self._take_over(resume.session, token)
 
-    async def _take_over(self, name: str) -> Session | Elsewhere | None:
-        """A session that no node is known to have; None if it is over. Its scenes come first: who
-        opens one takes up all that are in it, and whoever is late to do so must not take one away
-        from there again.
+    async def _take_over(self, name: str, token: bytes) -> Session | Elsewhere | None:
+        """A session that no node is known to have; None if it is over, or if its token is not this
+        one any more: then somebody else was quicker. Its scenes come first: who opens one takes up
+        all that are in it, and whoever is late to do so must not take one away from there again.
 
         Returns:
             The node that has just opened all of its scenes, if that is another one.
@@ -181,7 +182,7 @@ class Sessions:
         ]
         if others and all(others):
             return others[0]
-        return await self.adopt(name)
+        return await self.adopt(name, token)
 
     async def whereabouts(self, name: str) -> Elsewhere | None:
         """The other node where a session should go on, by the scenes that it is in; None: here will
@@ -206,22 +207,42 @@ class Sessions:
         self._tally.count("sessions_moved")
         await self._journal.settled()
 
-    async def adopt_all(self, names: Iterable[str]) -> Mapping[str, Session]:
-        """Sessions by id, those of them that are not over."""
-        ids = list(names)
+    async def adopt_all(self, stream: str, names: Iterable[str]) -> Mapping[str, Session]:
+        """Those of the sessions with a seat in a scene that are in it by their own account, and not
+        over, by id. A seat may be old, and its session long be somewhere else."""
+        known, store = list(names), self._journal.store
+        places = (store.peek(f"session.{name}", f"in/{stream}") for name in known)
+        said = await asyncio.gather(*places)
+        ids = [name for name, place in zip(known, said, strict=True) if place is not None]
         found = await asyncio.gather(*map(self.adopt, ids))
         return {name: session for name, session in zip(ids, found, strict=True) if session}
 
-    async def adopt(self, name: str) -> Session | None:
-        """A session that is here, or that an earlier process had; None if it is over."""
-        seat = self._seats.get(name)
-        if seat is not None and await self._is_ours(seat):
-            return seat.session
-        if name not in self._fetching:
-            task = asyncio.get_running_loop().create_task(self._read(name))
-            self._fetching[name] = task
-            task.add_done_callback(lambda _: self._fetching.pop(name, None))
-        return await asyncio.shield(self._fetching[name])
+    async def adopt(self, name: str, token: bytes | None = None) -> Session | None:
+        """A session that is here, or that an earlier process had; None if it is over, or has
+        another token by now."""
+        while True:
+            seat = self._seats.get(name)
+            if seat is not None and await self._is_ours(seat):
+                return seat.session
+            if (under_way := self._fetching.get(name)) is None:
+                break
+            await asyncio.wait([under_way])
+        task = asyncio.get_running_loop().create_task(self._read(name, token))
+        self._fetching[name] = task
+        task.add_done_callback(lambda _: self._fetching.pop(name, None))
+        return await asyncio.shield(task)
+
+    async def has(self, session: Session) -> bool:
+        """Whether a session is still this node's, which is sure while it is in a scene: other nodes
+        leave it alone then. Raises `Refusal` (`busy`)."""
+        seat = self._seats.get(session.id)
+        if seat is None or session.scenes:
+            return seat is not None
+        try:
+            return await self._is_ours(seat)
+        except StoreDown as down:
+            msg = "nobody knows whose session this is just now"
+            raise Refusal(Code.BUSY, msg, retry_ms=1000) from down
 
     async def _is_ours(self, seat: Seat) -> bool:
         """Whether no other node has taken a session up since we last wrote something of it: what
@@ -268,6 +289,7 @@ class Sessions:
         self, resume: Resume, outbox: Outbox, on_parted: Callable[[SceneMoved | None], None]
     ) -> Session:
         """Let a connection take over a session, to which there is no objection."""
+        self._journal.begin()
         seat = self._seats[resume.session]
         before, seat.on_parted = seat.on_parted, on_parted
         seat.shown = seat.digest
@@ -284,6 +306,7 @@ class Sessions:
     def new_token(self, session: Session) -> str:
         """The only token that opens a session from now on; its hash alone is kept."""
         token = secrets.token_urlsafe(32)
+        self._journal.begin()  # if it is somebody else's by now, its scenes are not
         digest = self._seats[session.id].digest = _digest(token)
         session.diary.token(digest, session.receipts.seal(token))
         return token
@@ -296,6 +319,7 @@ class Sessions:
             return
         self._journal.begin()
         session.lose()
+        self._journal.begin()
         self._keep(session.diary.book)
         self._wait_for_owner(self._seats[session.id])
 
@@ -306,6 +330,7 @@ class Sessions:
             seat.end.cancel()
         self._journal.begin()
         session.end()
+        self._journal.begin()
         session.diary.book.erase()
         self._admission.leave(session.account, seat.address)
         self._tally.count("sessions_ended")
@@ -381,9 +406,15 @@ class Sessions:
         world, settings = self._world, self._settings
         return Session(player, name, outbox, world, settings, says, self._tally, diary)
 
-    async def _read(self, name: str) -> Session | None:
-        """Take a session over that is not here."""
-        held = await self._journal.store.claim(f"session.{name}", lease=False)
+    async def _read(self, name: str, token: bytes | None) -> Session | None:
+        """Take a session over that is not here. See `adopt`."""
+        expected = None if token is None else ("token", token)
+        try:
+            held = await self._journal.store.claim(
+                f"session.{name}", lease=False, expected=expected
+            )
+        except Changed:
+            return None
         assert not isinstance(held, Elsewhere)
         book = Book(f"session.{name}", self._journal, held)
         page = book.take("person").get("")
@@ -393,10 +424,10 @@ class Sessions:
         says = self._admission.enter(person.player, person.address, adopted=True)
         self._journal.begin()
         self._keep(book)
-        token = diary.kept_token()
+        digest = diary.kept_token()
         outbox = Outbox(None, self._settings, self._tally, self._journal)
         session = self._session(person.player, person.name, says, outbox, diary)
-        seat = Seat(session, person.address, _nobody_there, token)
+        seat = Seat(session, person.address, _nobody_there, digest)
         self._seats[name] = seat
         self._wait_for_owner(seat)
         self._tally.count("sessions_adopted")

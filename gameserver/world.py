@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from npc.cast import Cast, OpenScene
 if TYPE_CHECKING:
     from gameserver.session import Session
 
+_Adopt = Callable[[str, Iterable[str]], Awaitable[Mapping[str, "Session"]]]
 _LONGEST_ID = 64
 #: Bytes of a title in a message beside id and words.
 _TITLE_BYTES = 24
@@ -59,8 +60,8 @@ class World:
         prompt of each turn."""
         self.actors: dict[str, SceneActor] = {}
         self.journal = journal
-        #: Sessions by id that an earlier process knew; those of them that are not over.
-        self.adopt_sessions: Callable[[Iterable[str]], Awaitable[Mapping[str, Session]]] = _nobody
+        #: Sessions by id that an earlier process knew to be in a scene; those that still are.
+        self.adopt_sessions: _Adopt = _nobody
         #: Told of each scene that runs here from now on, and of each that does not any more.
         self.on_open: Callable[[SceneActor], None] = lambda actor: None
         self.on_gone: Callable[[SceneActor], None] = lambda actor: None
@@ -139,7 +140,7 @@ class World:
         if stream_id in self.actors or self.draining or not self._may_open(scene, instance):
             return None
         if stream_id not in self._opening:
-            task = asyncio.get_running_loop().create_task(self._open(scene, stream_id, here))
+            task = asyncio.get_running_loop().create_task(self._try(scene, stream_id, here))
             self._opening[stream_id] = task
             task.add_done_callback(lambda _: self._opening.pop(stream_id, None))
         return await asyncio.shield(self._opening[stream_id])
@@ -197,6 +198,13 @@ class World:
             else:
                 raise Refusal(Code.BUSY, f"{stream_id} cannot be opened just now", retry_ms=1000)
 
+    async def _try(self, scene: str, stream_id: str, here: bool) -> Elsewhere | None:
+        try:
+            return await self._open(scene, stream_id, here)
+        finally:
+            if self.leases is not None and stream_id not in self.actors:
+                self.leases.held.pop(f"scene.{stream_id}", None)  # nobody runs it: others may
+
     async def _open(self, scene: str, stream_id: str, here: bool) -> Elsewhere | None:
         try:
             placed = None if here else await self.place(scene, stream_id)
@@ -208,7 +216,7 @@ class World:
             if self.leases is not None:
                 self.leases.held[f"scene.{stream_id}"] = held.epoch
             book = Book(f"scene.{stream_id}", self.journal, held)
-            sessions = await self.adopt_sessions(SceneActor.seats(book))
+            sessions = await self.adopt_sessions(stream_id, SceneActor.seats(book))
             if self.leases is not None and self.leases.held.get(book.name) != held.epoch:
                 raise StoreDown("it was lost while it was being read")
         except StoreDown as down:
@@ -290,8 +298,7 @@ class World:
 
     def freeze(self) -> None:
         """The store does not answer for so long that others may own our scenes soon."""
-        self.journal.begin()
-        for actor in self.actors.values():
+        for actor in self._each():
             actor.freeze()
 
     def keep(self, bucket: str) -> None:
@@ -304,7 +311,7 @@ class World:
         """Drop instances that have been empty for long, and NPCs that are no longer part of a
         scene, and let moods die away and quests run out. Call about once a second.
         """
-        for actor in self.actors.values():
+        for actor in self._each():
             actor.ensemble.forget_gone()
             actor.plot.pass_time()
             actor.state.pass_time()
@@ -322,7 +329,7 @@ class World:
 
     def adopt(self, pack: OpenScene) -> None:
         """Let the running scenes of a pack follow a new version of it."""
-        for actor in self.actors.values():
+        for actor in self._each():
             if actor.pack.id == pack.id:
                 actor.adopt(pack)
 
@@ -356,18 +363,25 @@ class World:
 
     def close(self) -> None:
         """The server goes: every turn ends."""
-        for actor in self.actors.values():
+        for actor in self._each():
             actor.close()
 
     def halt(self) -> None:
         """No more words of a model: every turn ends."""
-        for actor in self.actors.values():
+        for actor in self._each():
             actor.halt()
 
     def abandon(self) -> None:
         """End turns whose end the engine did not confirm."""
-        for actor in self.actors.values():
+        for actor in self._each():
             actor.abandon()
+
+    def _each(self) -> Iterator[SceneActor]:
+        """The running scenes, each with a unit of the journal of its own: if one is somebody else's
+        by now, the others are not."""
+        for actor in list(self.actors.values()):
+            self.journal.begin()
+            yield actor
 
     def _empty_instances(self) -> list[tuple[float, str]]:
         """Since when each instance is empty that is. The packs' own scenes stay: there NPCs
@@ -411,7 +425,7 @@ class World:
         }
 
 
-async def _nobody(names: Iterable[str]) -> "Mapping[str, Session]":
+async def _nobody(stream: str, names: Iterable[str]) -> "Mapping[str, Session]":
     return {}
 
 

@@ -147,7 +147,7 @@ class Bridge:
         del self._ears[scene]
         self._outgoing.unmark(scene)
         self._mirror.unfollow(scene)
-        if self._journal.has_lost(book.name, book.epoch):
+        if book.lost:
             self._outgoing.disown(scene)
             self._intake.lose(scene)
         self._unasked = True

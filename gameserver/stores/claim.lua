@@ -1,6 +1,8 @@
 #!lua
 -- Make a bucket ours and read it.
--- KEYS: epoch, lease, values, log.  ARGV: node, its url, lease in ms (0: take it from anybody).
+-- KEYS: epoch, lease, values, log.  ARGV: node, its url, lease in ms (0: take it from anybody), and
+-- perhaps a key and the value that it must have.
+if ARGV[4] and redis.call('HGET', KEYS[3], ARGV[4]) ~= ARGV[5] then return {'changed'} end
 local lease = redis.call('HMGET', KEYS[2], 'node', 'url')
 if ARGV[3] ~= '0' and lease[1] and lease[1] ~= ARGV[1] then
   return {'elsewhere', lease[1], lease[2] or ''}

@@ -2,7 +2,8 @@
 -- Write units, each whole or not at all.  Returns the buckets that are lost to it.
 -- KEYS: number of this process's last commit.
 -- ARGV: prefix, number of this one, seconds that counters of erased buckets are kept,
---       units as msgpack: {epochs by bucket, {bucket, write, ...}, ms to keep by bucket},
+--       units as msgpack: {epochs by bucket, {bucket, write, ...}, ms to keep by bucket,
+--       those that are loose},
 --       values, which writes name by their place.
 local prefix = ARGV[1]
 local function key(kind, bucket) return prefix .. ':' .. kind .. ':' .. bucket end
@@ -26,25 +27,28 @@ end
 local done = tonumber(redis.call('GET', KEYS[1]) or '0') >= tonumber(ARGV[2])
 local lost = {}
 for _, unit in ipairs(cmsgpack.unpack(ARGV[4])) do
-  local epochs, writes, kept = unit[1], unit[2], unit[3]
-  local ours = true
+  local epochs, writes, kept, loose = unit[1], unit[2], unit[3], unit[4]
+  local ours, gone = true, {}
   for bucket, epoch in pairs(epochs) do
     if lost[bucket] or tonumber(redis.call('GET', key('e', bucket)) or '0') > epoch then
-      ours = false
+      gone[bucket] = true
+      ours = ours and loose[bucket]
     end
   end
-  if not ours then
-    for bucket in pairs(epochs) do lost[bucket] = true end
-  end
+  for bucket in pairs(ours and gone or epochs) do lost[bucket] = true end
   if ours and not done then
     for bucket, epoch in pairs(epochs) do
-      redis.call('SET', key('e', bucket), string.format('%.0f', epoch))
+      if not gone[bucket] then redis.call('SET', key('e', bucket), string.format('%.0f', epoch)) end
     end
-    for _, w in ipairs(writes) do write[w[2]](w[1], w[3], w[4]) end
+    for _, w in ipairs(writes) do
+      if not gone[w[1]] then write[w[2]](w[1], w[3], w[4]) end
+    end
     for bucket, ms in pairs(kept) do
-      redis.call('PEXPIRE', key('v', bucket), ms)
-      redis.call('PEXPIRE', key('l', bucket), ms)
-      redis.call('EXPIRE', key('e', bucket), ARGV[3])
+      if not gone[bucket] then
+        redis.call('PEXPIRE', key('v', bucket), ms)
+        redis.call('PEXPIRE', key('l', bucket), ms)
+        redis.call('EXPIRE', key('e', bucket), ARGV[3])
+      end
     end
   end
 end

@@ -10,6 +10,8 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -94,7 +96,7 @@ class Journal(Gate):
         self._touched: set[str] = set()
         self._oldest = math.inf  # monotonic time of the oldest unit that is not kept
         self._kept_at = -math.inf  # monotonic time of the latest commit
-        self._lost: set[tuple[str, int]] = set()
+        self._deeds = WeakValueDictionary[tuple[str, int], Deed]()
         self._something = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -153,12 +155,19 @@ class Journal(Gate):
         be together or not at all."""
         self._unit = None
 
-    def write(self, bucket: str, epoch: int, write: Write) -> None:
-        """Take a write in."""
+    def deed(self, bucket: str, epoch: int) -> "Deed":
+        """What all books of a bucket in one epoch share."""
+        return self._deeds.setdefault((bucket, epoch), Deed(bucket, epoch))
+
+    def write(self, deed: "Deed", write: Write, *, loose: bool) -> None:
+        """Take a write in, as one of those that the unit stands or falls with, or else `loose`: see
+        `Unit`."""
+        if deed.lost or deed.over:
+            return
+        bucket, epoch = deed.bucket, deed.epoch
+        deed.note(write)
         if self._memory is not None:
             self._memory.apply(bucket, epoch, write)
-            return
-        if (bucket, epoch) in self._lost:
             return
         unit = self._unit
         if unit is None:
@@ -168,8 +177,14 @@ class Journal(Gate):
             self._oldest = min(self._oldest, time.monotonic())
             self._something.set()
         self._touched.add(bucket)
+        if not loose:
+            unit.loose.discard(bucket)
+        elif bucket not in unit.epochs:
+            unit.loose.add(bucket)
         unit.epochs[bucket] = epoch
         unit.writes.append((bucket, write))
+        if deed.kept_s is not None:
+            unit.kept[bucket] = deed.kept_s
 
     def gauges(self) -> dict[str, float]:
         """How the store keeps up."""
@@ -183,20 +198,20 @@ class Journal(Gate):
         self._unit = None
         lost = dict(buckets)
         kept: deque[Unit] = deque()
-        for unit in self._pending:  # who shares a unit with them has lost what it built on
-            if any(lost.get(name) == epoch for name, epoch in unit.epochs.items()):
-                lost.update(unit.epochs)
-            else:
+        for unit in self._pending:
+            gone = {name for name, epoch in unit.epochs.items() if lost.get(name) == epoch}
+            if gone <= unit.loose:
+                _strip(unit, gone)
                 kept.append(unit)
+            else:  # who shares a unit with them has lost what it built on
+                lost.update(unit.epochs)
         self._pending = kept
-        self._lost.update(lost.items())
+        for owner in lost.items():
+            if (deed := self._deeds.get(owner)) is not None:
+                deed.lost = True
         self._tally.count("store_buckets_lost", len(lost))
         self.on_lost(lost)
         self._advance()
-
-    def has_lost(self, bucket: str, epoch: int) -> bool:
-        """Whether a bucket that was ours in an epoch is somebody else's by now."""
-        return (bucket, epoch) in self._lost
 
     async def _run(self) -> None:
         while True:
@@ -263,6 +278,38 @@ def _waits() -> Iterator[float]:
         yield _RETRY_S[-1]
 
 
+def _strip(unit: Unit, buckets: set[str]) -> None:
+    """Leave buckets out of a unit."""
+    unit.writes[:] = [(name, write) for name, write in unit.writes if name not in buckets]
+    for name in buckets:
+        del unit.epochs[name]
+        unit.loose.discard(name)
+        unit.kept.pop(name, None)
+
+
+class Deed:
+    """That a bucket is this node's, in one epoch.
+
+    Attributes:
+        bucket, epoch: which it is.
+        lost: whether it is somebody else's by now: nothing more is written to it.
+        over: whether it is erased: what comes late must not bring it to life again.
+        kept_s: how long it is to be kept after each write, in seconds; None: for ever.
+    """
+
+    def __init__(self, bucket: str, epoch: int) -> None:
+        self.bucket, self.epoch = bucket, epoch
+        self.lost = self.over = False
+        self.kept_s: float | None = None
+
+    def note(self, write: Write) -> None:
+        """This is written."""
+        if isinstance(write, Keep):
+            self.kept_s = write.seconds
+        elif isinstance(write, Erase):
+            self.kept_s, self.over = None, True
+
+
 class Shelf:
     """A part of a book for somebody who need not know of the rest. See `npc.shelf.Shelf`."""
 
@@ -299,6 +346,20 @@ class Book:
         self.journal = journal
         self.log = tuple(holding.log)
         self._found = dict(holding.values)
+        self._deed = journal.deed(name, holding.epoch)
+        self._loose = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is somebody else's by now."""
+        return self._deed.lost
+
+    def loosely(self) -> "Book":
+        """The same book for what happens to its owner by the way: where it is somebody else's by
+        now, others, with whom it shares a unit, lose nothing for it."""
+        twin = copy(self)
+        twin._loose = True
+        return twin
 
     def take(self, prefix: str) -> dict[str, bytes]:
         """The values that were here when it was claimed under keys that begin so, by the rest of
@@ -339,4 +400,4 @@ class Book:
         self._write(Erase())
 
     def _write(self, write: Write) -> None:
-        self.journal.write(self.name, self.epoch, write)
+        self.journal.write(self._deed, write, loose=self._loose)

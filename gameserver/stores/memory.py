@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from gameserver.stores.store import (
     Append,
+    Changed,
     Drop,
     Elsewhere,
     Erase,
@@ -43,8 +44,12 @@ class MemoryStore:
     async def close(self) -> None:
         """Nothing to do."""
 
-    async def claim(self, bucket: str, *, lease: bool) -> Holding | Elsewhere:
+    async def claim(
+        self, bucket: str, *, lease: bool, expected: tuple[str, bytes] | None = None
+    ) -> Holding | Elsewhere:
         """See `Store`."""
+        if expected is not None and await self.peek(bucket, expected[0]) != expected[1]:
+            raise Changed
         page = self._page(bucket)
         page.epoch = max(page.epoch + 1, self._erased + 1, time.time_ns() // 1_000_000)
         return Holding(page.epoch, dict(page.values), tuple(page.log.items()))
@@ -64,11 +69,14 @@ class MemoryStore:
         """See `Store`."""
         lost: set[str] = set()
         for unit in units:
-            if any(n in lost or self._page(n).epoch > ep for n, ep in unit.epochs.items()):
-                lost.update(unit.epochs)
-            else:
+            gone = {n for n, ep in unit.epochs.items() if n in lost or self._page(n).epoch > ep}
+            if gone <= unit.loose:
+                lost |= gone
                 for name, write in unit.writes:
-                    self.apply(name, unit.epochs[name], write)
+                    if name not in gone:
+                        self.apply(name, unit.epochs[name], write)
+            else:
+                lost.update(unit.epochs)
         return frozenset(lost)
 
     async def buckets(self, prefix: str) -> Sequence[str]:

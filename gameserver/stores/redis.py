@@ -18,6 +18,7 @@ from redis.exceptions import AuthenticationError, ReadOnlyError, RedisError, Res
 from gameserver.stores.redis_client import connect, place_of
 from gameserver.stores.store import (
     Append,
+    Changed,
     Drop,
     Elsewhere,
     Erase,
@@ -69,8 +70,6 @@ class RedisStore:
         self._public_url = public_url
         self._prefix = prefix
         self._lease_ms = int(lease_s * 1000)
-        self._batch = 0
-        self._kept: dict[str, int] = {}  # ms, by bucket
         self._redis, self._others = connect(url)
         self._claim, self._commit, self._renew, self._release = (
             self._redis.register_script(_script(name))
@@ -123,15 +122,19 @@ class RedisStore:
         for client in self._others:
             await client.aclose()
 
-    async def claim(self, bucket: str, *, lease: bool) -> Holding | Elsewhere:
+    async def claim(
+        self, bucket: str, *, lease: bool, expected: tuple[str, bytes] | None = None
+    ) -> Holding | Elsewhere:
         """See `Store`."""
         lease_ms = self._lease_ms if lease else 0
         reply = await self._ask(
             lambda: self._claim(
                 keys=[self._key(kind, bucket) for kind in "eovl"],
-                args=[self._node, self._public_url, lease_ms],
+                args=[self._node, self._public_url, lease_ms, *(expected or ())],
             )
         )
+        if reply[0] == b"changed":
+            raise Changed
         if reply[0] == b"elsewhere":
             return Elsewhere(reply[1].decode(), reply[2].decode())
         _, epoch, values, log = reply
@@ -157,14 +160,10 @@ class RedisStore:
         plain = []
         values: list[bytes] = []  # by themselves: the script's msgpack has no bytes
         for unit in units:
-            for bucket, write in unit.writes:
-                if isinstance(write, Keep):
-                    self._kept[bucket] = int(write.seconds * 1000)
-                elif isinstance(write, Erase):
-                    self._kept.pop(bucket, None)
-            kept = {b: self._kept[b] for b in unit.epochs if b in self._kept}
+            asked = {b: write.seconds for b, write in unit.writes if isinstance(write, Keep)}
+            kept = {b: int(seconds * 1000) for b, seconds in (unit.kept | asked).items()}
             writes = [(bucket, *_plain(write, values)) for bucket, write in unit.writes]
-            plain.append((unit.epochs, writes, kept))
+            plain.append((unit.epochs, writes, kept, dict.fromkeys(unit.loose, True)))
         # A commit that was given up may still be on its way when the next ones are done.
         number = units[-1].number
         lost = await self._ask(

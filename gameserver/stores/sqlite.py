@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from gameserver.stores.store import (
     Append,
+    Changed,
     Drop,
     Elsewhere,
     Erase,
@@ -79,8 +80,12 @@ class SqliteStore:
         """See `Store`."""
         await self._do(self._close)
 
-    async def claim(self, bucket: str, *, lease: bool) -> Holding | Elsewhere:
+    async def claim(
+        self, bucket: str, *, lease: bool, expected: tuple[str, bytes] | None = None
+    ) -> Holding | Elsewhere:
         """See `Store`. There is nobody else to hold a lease."""
+        if expected is not None and await self.peek(bucket, expected[0]) != expected[1]:
+            raise Changed
         return await self._do(lambda: self._claim(bucket))
 
     async def peek(self, bucket: str, key: str) -> bytes | None:
@@ -182,17 +187,22 @@ class SqliteStore:
         lost: set[str] = set()
         with self._transaction() as db:
             for unit in units:
-                if any(_is_stale(db, *owner) or owner[0] in lost for owner in unit.epochs.items()):
+                owners = unit.epochs.items()
+                gone = {name for name, ep in owners if name in lost or _is_stale(db, name, ep)}
+                if not gone <= unit.loose:
                     lost.update(unit.epochs)
-                else:
-                    for name, epoch in unit.epochs.items():
+                    continue
+                lost |= gone
+                for name, epoch in owners:
+                    if name not in gone:
                         db.execute(
                             "INSERT INTO bucket (name, epoch) VALUES (?, ?) "
                             "ON CONFLICT (name) DO UPDATE SET epoch = excluded.epoch "
                             "WHERE epoch < excluded.epoch",
                             (name, epoch),
                         )
-                    for name, write in unit.writes:
+                for name, write in unit.writes:
+                    if name not in gone:
                         _apply(db, name, write)
         return frozenset(lost)
 

@@ -18,6 +18,10 @@ class StoreDown(Exception):
     """A store does not answer just now. Nothing is known of what was asked; ask again."""
 
 
+class Changed(Exception):
+    """A value is not the one that was expected, so nothing was done."""
+
+
 @dataclass(frozen=True, slots=True)
 class Put:
     """Set the value of a key."""
@@ -72,11 +76,15 @@ class Unit:
         number: rises from unit to unit of one process.
         epochs: that of the writer, by bucket.
         writes: each with its bucket, in order.
+        loose: buckets of which only their own writes do not come to be if they are somebody else's.
+        kept: for how many seconds to keep buckets, as an earlier `Keep` has it.
     """
 
     number: int
     epochs: dict[str, int] = field(default_factory=dict)
     writes: list[tuple[str, Write]] = field(default_factory=list)
+    loose: set[str] = field(default_factory=set)
+    kept: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +129,17 @@ class Store(Protocol):
     async def close(self) -> None:
         """Let go of everything. Idempotent."""
 
-    async def claim(self, bucket: str, *, lease: bool) -> Holding | Elsewhere:
+    async def claim(
+        self, bucket: str, *, lease: bool, expected: tuple[str, bytes] | None = None
+    ) -> Holding | Elsewhere:
         """Become the owner of a bucket, whether there is anything in it or not.
 
         Args:
             lease: leave it to a node that holds a lease on it; else take it from whoever has it.
+            expected: a key and its value.
+
+        Raises:
+            Changed: that key has another value; the bucket's owner stays.
         """
 
     async def peek(self, bucket: str, key: str) -> bytes | None:
@@ -139,7 +153,8 @@ class Store(Protocol):
 
         Returns:
             Buckets that are lost to the writer: those that somebody else owns by now, and those
-            that share a unit with a lost one. Units that touch them had no effect.
+            that share a unit with a lost one in which that is not loose. Units that touch them had
+            no effect, but for those in which all of them are loose: these had, without them.
         """
 
     async def buckets(self, prefix: str) -> Sequence[str]:

@@ -2,8 +2,10 @@
 lost while it is in trouble."""
 
 import asyncio
+import gc
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence, Sized
+from unittest import mock
 
 import pytest
 
@@ -41,7 +43,9 @@ class SlowStore:
 
     async def close(self) -> None: ...
 
-    async def claim(self, bucket: str, *, lease: bool) -> Holding | Elsewhere:
+    async def claim(
+        self, bucket: str, *, lease: bool, expected: tuple[str, bytes] | None = None
+    ) -> Holding | Elsewhere:
         return await self.memory.claim(bucket, lease=lease)
 
     async def peek(self, bucket: str, key: str) -> bytes | None:
@@ -225,6 +229,64 @@ async def test_what_is_somebody_elses_is_given_up_with_all_that_shares_its_fate(
     await scene.journal.settled()
     assert await scene.store.peek("ann", "k") is None
     assert await scene.store.peek("bob", "l") == b"v"
+
+
+async def test_what_is_lost_by_the_way_takes_nothing_along(scene: Scene) -> None:
+    """A whisper to a session that goes on elsewhere, in the same unit as all else of the scene."""
+    lost: list[Mapping[str, int]] = []
+    scene.journal.on_lost = lost.append
+    inn, ann = (Book(n, scene.journal, Holding(1, {}, ())) for n in ("inn", "ann"))
+    await scene.store.claim("ann", lease=False)  # a higher epoch
+    for key in ("a", "b", "c"):  # in one commit, and in one that waits behind it
+        scene.journal.begin()
+        inn.put(key, b"v")
+        ann.loosely().put(key, b"v")
+        if key == "a":
+            await a_moment()
+    scene.store.free.set()
+    await scene.journal.settled()
+    assert lost == [{"ann": 1}]
+    assert (ann.lost, inn.lost) == (True, False)
+    assert sorted(await scene.store.keys("inn")) == ["a", "b", "c"]
+    assert await scene.store.keys("ann") == []
+
+
+async def test_nothing_is_known_of_what_was_lost_once_nobody_writes_to_it(scene: Scene) -> None:
+    """Or a node would know all sessions that ever went to another one."""
+    scene.store.free.set()
+    journal = scene.journal
+    for number in range(50):
+        name = f"session.{number}"
+        book = Book(name, journal, Holding(1, {}, ()))
+        await scene.store.claim(name, lease=False)
+        book.keep(60.0)
+        book.put("k", b"v")
+        await journal.settled()
+        assert book.lost
+    del book
+    gc.collect()
+    sizes = [len(value) for value in vars(journal).values() if isinstance(value, Sized)]
+    assert max(sizes) <= 2, "the scene's own, and the store's"
+
+
+@pytest.mark.parametrize("kind", ["memory", "another"])
+async def test_what_comes_late_does_not_bring_to_life_what_is_erased(kind: str) -> None:
+    """A whispered turn ends, and one of its listeners is gone: of its session nothing is kept."""
+    slow = SlowStore()
+    slow.free.set()
+    journal = Journal(slow.memory if kind == "memory" else slow, Tally())
+    journal.start()
+    held = await slow.claim("ann", lease=False)
+    assert isinstance(held, Holding)
+    book = Book("ann", journal, held)
+    book.put("k", b"v")
+    book.erase()
+    book.loosely().append(1, b"late")
+    book.put("k", b"late")
+    await journal.settled()
+    assert await slow.memory.keys("ann") == []
+    assert await slow.memory.claim("ann", lease=False) == Holding(mock.ANY, {}, ())
+    await journal.stop()
 
 
 async def test_memory_keeps_everything_at_once() -> None:

@@ -246,10 +246,10 @@ async def test_who_comes_back_while_the_store_stumbles_keeps_its_seat(
     await node.start()
     claim, failures = node._store.claim, [True]
 
-    async def stumble(bucket: str, *, lease: bool) -> Any:
+    async def stumble(bucket: str, **wish: Any) -> Any:
         if bucket.startswith(fails) and failures:
             raise StoreDown("gone for a moment" * failures.pop())
-        return await claim(bucket, lease=lease)
+        return await claim(bucket, **wish)
 
     monkeypatch.setattr(node._store, "claim", stumble)
     again = await Player.dial(node.server, "ann")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gameserver.stores.memory import MemoryStore
 from gameserver.stores.store import (
     Append,
+    Changed,
     Drop,
     Erase,
     Holding,
@@ -63,6 +64,19 @@ async def test_a_bucket_needs_no_claim_if_nobody_else_can_know_its_name(store: S
     assert holding.epoch > 7
 
 
+async def test_a_claim_may_ask_that_a_value_is_still_as_it_was(store: Store) -> None:
+    """Of two who have seen the same token, and one has changed it, the other comes too late."""
+    first = await take(store, "s", lease=False)
+    await store.commit([unit([("s", Put("token", b"old"))], s=first.epoch)])
+    held = await store.claim("s", lease=False, expected=("token", b"old"))
+    assert isinstance(held, Holding)
+    await store.commit([unit([("s", Put("token", b"new"))], s=held.epoch)])
+    for name, value in (("token", b"old"), ("nothing", b"old")):
+        with pytest.raises(Changed):
+            await store.claim("s", lease=False, expected=(name, value))
+    assert await store.commit([unit([("s", Put("k", b"v"))], s=held.epoch)]) == frozenset()
+
+
 async def test_an_earlier_owner_writes_nothing(store: Store) -> None:
     old = await take(store, "inn", lease=False)
     new = await take(store, "inn", lease=False)
@@ -72,6 +86,31 @@ async def test_an_earlier_owner_writes_nothing(store: Store) -> None:
     assert await store.commit([mine]) == frozenset()
     holding = await take(store, "inn", lease=False)
     assert (dict(holding.values), list(holding.log)) == ({"k": b"new"}, [])
+
+
+async def test_what_is_loose_in_a_unit_is_lost_alone_unless_the_rest_is_lost(store: Store) -> None:
+    inn = await take(store, "inn", lease=False)
+    old = await take(store, "s", lease=False)
+    await take(store, "s", lease=False)
+    writes: list[tuple[str, Write]] = [("s", Put("k", b"v")), ("inn", Put("k", b"v"))]
+    epochs = {"inn": inn.epoch, "s": old.epoch}
+    assert await store.commit([Unit(next(_numbers), epochs, writes, loose={"s"})]) == {"s"}
+    assert await store.peek("inn", "k") == b"v"
+    assert await store.peek("s", "k") is None
+    # What follows it in the same commit is lost like any other.
+    more = [
+        Unit(next(_numbers), epochs, [("s", Put("l", b"v")), ("inn", Put("l", b"v"))], loose={"s"}),
+        Unit(next(_numbers), {"s": old.epoch}, [("s", Put("m", b"v"))]),
+    ]
+    assert await store.commit(more) == {"s"}
+    assert await store.peek("inn", "l") == b"v"
+    # Where the rest of a unit is lost, what is loose in it has lost what it built on.
+    mine = await take(store, "t", lease=False)
+    await take(store, "inn", lease=False)
+    both: list[tuple[str, Write]] = [("t", Put("k", b"v")), ("inn", Put("m", b"v"))]
+    unit = Unit(next(_numbers), {"inn": inn.epoch, "t": mine.epoch}, both, loose={"t"})
+    assert await store.commit([unit]) == {"inn", "t"}
+    assert await store.peek("t", "k") is None
 
 
 async def test_a_unit_comes_to_be_whole_or_not_at_all_and_takes_along_what_built_on_it(
@@ -138,7 +177,8 @@ async def test_what_is_to_be_kept_for_a_time_is_gone_after_it(
 ) -> None:
     held = await take(store, "s", lease=False)
     await store.commit([unit([("s", Keep(0.2)), ("s", Put("k", b"v"))], s=held.epoch)])
-    await store.commit([unit([("s", Append(1, b"e"))], s=held.epoch)])
+    later = Unit(next(_numbers), {"s": held.epoch}, [("s", Append(1, b"e"))], kept={"s": 0.2})
+    await store.commit([later])
     assert await store.peek("s", "k") == b"v"
     async with asyncio.timeout(10):
         while await store.peek("s", "k") is not None:  # noqa: ASYNC110
@@ -188,9 +228,9 @@ def test_all_stores_do_the_same_as_memory(
                 for name, bucket in names.items()
             }
             if mine:
-                lost = await store.commit(
-                    [Unit(next(_numbers), mine, [(prefix + b, w) for b, w in writes])]
-                )
+                loose = {name for name in mine if (age + len(name) + len(writes)) % 3 == 0}
+                stamped = [(prefix + b, w) for b, w in writes]
+                lost = await store.commit([Unit(next(_numbers), mine, stamped, loose)])
                 seen.append(sorted(names[name] for name in lost))
         return seen
 
