@@ -24,7 +24,7 @@ from gameserver.credentials import Credentials
 from gameserver.guards import GuardedConnection
 from gameserver.nodes.card import own_url
 from gameserver.nodes.placement import Placement
-from gameserver.protocol import MSGPACK, SUBPROTOCOL, Close
+from gameserver.protocol import MSGPACK, SUBPROTOCOL, Close, Code, Refusal
 from gameserver.relay.passage import RELAY_PATH, Passage, Passages
 from gameserver.relay.trail import Frame, Trail, Verdict
 from gameserver.sessions import Sessions
@@ -35,6 +35,9 @@ from gameserver.tally import Tally
 #: Pauses before another try to find the owner: a lease that ends is noticed soon.
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 0.5
+#: For so many leases a command is sent from node to node: by then that of a node that died has
+#: ended, and if its node lives, but is out of our reach, another try leads no further.
+_LEASES = 2
 #: How often a client that does not read is looked at: shorter than any lease.
 _LOOK_S = 0.25
 _GOING_AWAY = 1001
@@ -102,7 +105,7 @@ class Carriage:
         tally.count("relays")
         self._trail.hint = node
         self._carried = time.monotonic()
-        pause = _FIRST_PAUSE_S
+        pause, sent_on_at = _FIRST_PAUSE_S, math.inf
         while True:
             tried = time.monotonic()
             try:
@@ -115,10 +118,19 @@ class Carriage:
                 tally.count("relays_given_up")
                 return Close.RESTART  # the client tries for itself
             tally.count("relay_turns")
-            # A try that led to the session is a new beginning.
-            led = self._carried >= tried
+            sent_on_at = min(sent_on_at, tried) if self._trail.sent_on else math.inf
+            if tried - sent_on_at > _LEASES * self._junction.settings.store.lease_s:
+                tally.count("relays_given_up")
+                self._say_busy(self._trail.give_up())
+            # A try that led to the session is a new beginning, unless that was only sent on.
+            led = self._carried >= tried and not self._trail.sent_on
             pause = _FIRST_PAUSE_S if led else min(pause * 2, _LONGEST_PAUSE_S)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+
+    def _say_busy(self, re: int | None) -> None:
+        """No node that we reach has the scene that a command asks for."""
+        refusal = Refusal(Code.BUSY, "the node that has this scene is out of reach", retry_ms=1000)
+        self._socket.write([refusal.encode(re)])
 
     async def _attempt(self) -> int | None:
         """Find the owner, and carry as long as it is that. Returns how to close the client's

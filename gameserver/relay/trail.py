@@ -82,6 +82,8 @@ class Trail:
         open: commands without an answer, by id.
         beat: a heartbeat without an answer.
         hint: the node where the last `scene.moved` pointed.
+        sent_on: whether a command was sent on to the node of the scene that it asks for, and has no
+            answer from there yet.
         known: whether the client has been welcomed: from then on, it need not know of others.
         welcomed: whether the owner has, since the last `resume`.
     """
@@ -94,9 +96,11 @@ class Trail:
     open: dict[int, Frame] = field(default_factory=dict)
     beat: Frame | None = None
     hint: str = ""
+    sent_on: bool = False
     known: bool = True
     welcomed: bool = False
     _unasked: set[str] = field(default_factory=set)
+    _wish: int | None = None  # the command that was sent on last
 
     @classmethod
     def of(cls, resume: Resume, *, binary: bool) -> "Trail":
@@ -160,6 +164,8 @@ class Trail:
         self._follow(t, st, s, message.d)
         if message.re is not None:
             self.open.pop(message.re, None)
+            if message.re == self._wish:
+                self.sent_on = False
         elif t == "heartbeat.ack":
             self.beat = None
         return Verdict.PASS
@@ -186,7 +192,16 @@ class Trail:
             del self.open[re]
             return Verdict.SEND_ON
         self.hint = moved.node
+        if re in self.open:
+            self.sent_on, self._wish = True, re
         return Verdict.LEAVE
+
+    def give_up(self) -> int | None:
+        """The command that was sent on is not to be asked again; returns its id."""
+        wish, self._wish, self.sent_on = self._wish, None, False
+        if wish is not None:
+            self.open.pop(wish, None)
+        return wish
 
     def _follow(self, t: str, st: str, s: int | None, d: msgspec.Raw) -> None:
         """Move the cursors as the client moves its own."""

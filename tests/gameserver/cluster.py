@@ -100,12 +100,15 @@ def free_port() -> int:
 
 @contextlib.asynccontextmanager
 async def running_cluster(
-    folder: Path, redis: RedisServer, **settings: Any
+    folder: Path, redis: RedisServer, *, hidden: str = "", **settings: Any
 ) -> AsyncIterator[Cluster]:
-    """Three nodes from start to end, and nothing in Redis before."""
+    """Three nodes from start to end, and nothing in Redis before; the others have no way to the one
+    that is `hidden`."""
     redis.command("FLUSHALL")
     line = await Proxy(redis.port).start()
     made = Cluster(folder, redis, line, **settings)
+    if hidden:
+        made.nodes[hidden].change(nodes={**settings["nodes"], "address": "ws://127.0.0.1:9"})
     await made.start()
     try:
         yield made

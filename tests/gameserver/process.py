@@ -45,6 +45,10 @@ class Process:
         self._process: ForkServerProcess | None = None
         self._ports: Connection
 
+    def change(self, **settings: Any) -> None:
+        """Other settings from the next start on."""
+        self._settings |= settings
+
     async def start(self) -> Self:
         """Start, and wait until players may come."""
         self.spawn()
