@@ -63,8 +63,8 @@ class Receipts:
                 return known.answer
             raise Refusal(Code.DUPLICATE_ID, f"id {ident} was another command")
         if ident <= self._highest:
-            problem = f"ids rise: {ident} came after {self._highest}"
-            raise Refusal(Code.BAD_FIELD, problem, unreadable=True)
+            # No fault of the message: a client may have lost more answers than are remembered.
+            raise Refusal(Code.BAD_FIELD, f"ids rise: {ident} came after {self._highest}")
         return None
 
     def keep(self, ident: int, body: bytes, answer: Encoded) -> None:
