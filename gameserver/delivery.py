@@ -10,7 +10,7 @@ from typing import Literal
 
 import structlog
 
-from engine.errors import EngineError
+from engine.errors import EngineError, RemoteFailed, RemoteUnavailable
 from engine.outputs import RequestOutput, Usage
 from gameserver.answer import Answer, Cue, Ending, natural_ending
 from gameserver.backstage import Backstage
@@ -79,9 +79,24 @@ class Delivery:
         how = self._overload.admit(
             priority, prefix, before, has_barks=bool(barks), background=nobody
         )
-        if how == "answer":
-            return cue
-        return replace(cue, bark=barks[next(self._barks) % len(barks)])
+        return cue if how == "answer" else replace(cue, bark=self._next_bark())
+
+    def excused(self, cue: Cue, refusal: Refusal) -> Cue:
+        """A line that no model server can answer, to be answered with a bark.
+
+        Raises:
+            Refusal: as given, if something else is the matter, or there is no bark for it.
+        """
+        bark = self._next_bark() if cue.session.player else ""
+        if not bark or not isinstance(refusal.__cause__, RemoteUnavailable):
+            raise refusal
+        self._tally.count("barks")
+        return replace(cue, bark=bark)
+
+    def _next_bark(self) -> str:
+        """What the NPC says for want of an answer; "" if it has nothing for that."""
+        barks = self._dialogue.persona.barks
+        return barks[next(self._barks) % len(barks)] if barks else ""
 
     def answer_to(self, cue: Cue) -> Answer:
         """An answer of which nothing is asked or said yet."""
@@ -116,7 +131,9 @@ class Delivery:
             error = TurnError(Code.INTERNAL, "the answer broke off")
             self.stop(answer, Ending("failed", "engine", len(answer.turn.chunks), error))
             more = output.finish is None
-        return None if more else answer.ending or natural_ending(answer, output)
+        if more:
+            return None
+        return answer.ending or self._excuse(answer, output) or natural_ending(answer, output)
 
     def interrupt(self, answer: Answer, mode: Mode, heard: int) -> None:
         """Stop an answer; `heard` of its chunks reached the one who interrupts."""
@@ -302,6 +319,20 @@ class Delivery:
         filtered = (answer.speech and answer.speech.touched) or answer.request.avoid
         if undecided and filtered and not answer.turn.chunks:
             self._deflect(answer)
+
+    def _excuse(self, answer: Answer, output: RequestOutput) -> Ending | None:
+        """Let the NPC say a bark, if model servers have failed before its first word."""
+        failed = isinstance(output.refusal, RemoteUnavailable | RemoteFailed)
+        if not failed or answer.turn.chunks or not answer.cue.session.player:
+            return None
+        bark = self._next_bark()
+        if not bark:
+            return None
+        self._tally.count("barks")
+        self._on_first_word(answer)
+        answer.request = replace(answer.request, judged=False)
+        answer.turn.append(bark)
+        return Ending("completed", "bark", len(answer.turn.chunks))
 
     def _deflect(self, answer: Answer) -> None:
         """End a turn whose words may not be said: with an authored line, which is not remembered,

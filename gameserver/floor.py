@@ -105,8 +105,9 @@ class Floor:
             self._queue.append(cue)
             self._hurry()
             return self._queue.present - (self.answer is None)
-        answer = self._delivery.answer_to(cue)
-        self._delivery.begin(answer)
+        answer = self._begun(cue)
+        if answer.cue.authored:
+            return self._bark(answer.cue, announce)
         self._budgets.turn(self.account, cue.session.player)
         announce()
         self._ledger.accept(self.npc, cue)
@@ -262,23 +263,33 @@ class Floor:
     def go_on(self) -> None:
         """Answer what waits. Lines of players without a connection wait until they are back."""
         while self.answer is None and (cue := self._queue.take()) is not None:
-            answer = self._delivery.answer_to(cue)
-            if answer.cue.authored and not self.gone:
-                self._recite(answer)
-                continue
             try:
                 if self.gone:
                     raise Refusal(Code.NO_NPC, f"{self.npc} has left")
-                self._delivery.begin(answer)
+                answer = self._begun(cue)
             except Refusal as refusal:
+                answer = self._delivery.answer_to(cue)
                 self._open(answer)
                 err = TurnError(refusal.code, refusal.msg, refusal.retry_ms)
                 self._close(answer, Ending("failed", "engine", 0, err))
-            else:
-                self._open(answer)
-                self._hurry()
+                continue
+            if answer.cue.authored:
+                self._recite(answer)
+                continue
+            self._open(answer)
+            self._hurry()
         if self.answer is None:
             self._show("idle", None)
+
+    def _begun(self, cue: Cue) -> Answer:
+        """The answer to a line, begun unless its words are authored; raises `Refusal`."""
+        answer = self._delivery.answer_to(cue)
+        if not cue.authored:
+            try:
+                self._delivery.begin(answer)
+            except Refusal as refusal:
+                return self._delivery.answer_to(self._delivery.excused(cue, refusal))
+        return answer
 
     def _before(self) -> Before:
         """What is to be said before the answer to a line that comes now."""

@@ -4,19 +4,31 @@ import json
 import os
 import ssl
 from collections.abc import AsyncGenerator
+from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
+from urllib.request import Request
 
 import httpx2 as httpx
 
 from engine.errors import ModelError
 from engine.remote.config import RemoteConfig
-from engine.remote.events import EventReader, Nonsense, Piece, SaidNo, error_text, read_piece
+from engine.remote.events import (
+    EventReader,
+    Nonsense,
+    Piece,
+    SaidNo,
+    error_text,
+    legible,
+    read_piece,
+)
 from engine.remote.grammars import Fields
 
-#: Of a refusal so much is read, and of an answer in one piece.
-_REFUSAL_BYTES, _ANSWER_BYTES = 16_384, 32 << 20
+#: Of a refusal so much is read, and of an answer in one piece, unless it is said to be longer.
+_REFUSAL_BYTES, _ANSWER_BYTES = 16_384, 1 << 20
 _TOO_MANY, _UNAVAILABLE = 429, 503
+#: What breaks a connection. The library lets errors of TLS through as they are.
+_BROKEN = (httpx.HTTPError, httpx.StreamError, OSError)
 
 
 class Trouble(Exception):
@@ -95,6 +107,13 @@ def _trust(config: RemoteConfig) -> ssl.SSLContext | bool:
     return context
 
 
+class _NoCookies(CookieJar):
+    """Keeps none: what a server sets must not grow here, nor go to another."""
+
+    def extract_cookies(self, response: Any, request: Request) -> None:
+        """Take none in."""
+
+
 class Client:
     """A pool of connections. Belongs to the event loop it is used in.
 
@@ -107,7 +126,7 @@ class Client:
 
     def __init__(self, config: RemoteConfig) -> None:
         key = read_key(config)
-        most = config.in_flight + len(config.urls)
+        most = 2 * config.in_flight + len(config.urls)  # for speech, for vectors, for questions
         self._http = httpx.AsyncClient(
             headers={
                 # What is compressed could be of any size; what is said is short.
@@ -120,14 +139,21 @@ class Client:
             limits=httpx.Limits(max_connections=most, max_keepalive_connections=most),
             # Nothing but the settings says where words of players go.
             trust_env=False,
+            follow_redirects=False,
+            cookies=_NoCookies(),
         )
 
     async def close(self) -> None:
         """Close all connections."""
         await self._http.aclose()
 
-    async def stream(self, base: str, path: str, body: Fields) -> AsyncGenerator[Piece]:
+    async def stream(
+        self, base: str, path: str, body: Fields, most_bytes: int
+    ) -> AsyncGenerator[Piece]:
         """A reply piece by piece; closing the generator closes its connection.
+
+        Args:
+            most_bytes: of the whole stream; a server that goes on beyond sends nonsense.
 
         Raises:
             Trouble: it came to nothing, or broke off.
@@ -136,21 +162,33 @@ class Client:
             async with self._http.stream("POST", base + path, json=body) as response:
                 if response.status_code != httpx.codes.OK:
                     raise _refusal(response, await _read(response, _REFUSAL_BYTES))
+                if response.headers.get("content-type", "").startswith("application/json"):
+                    raise _no_stream(base, await _read(response, _REFUSAL_BYTES))
                 reader = EventReader()
                 async for part in response.aiter_raw():
+                    most_bytes -= len(part)
+                    if most_bytes < 0:
+                        raise Nonsense("the stream goes on and on")
                     for data in reader.push(part):
                         yield read_piece(data)
                 for data in reader.flush():
                     yield read_piece(data)
-        except httpx.HTTPError as error:
+        except _BROKEN as error:
             raise _broken(base, error) from error
         except Nonsense as error:
             raise Trouble("nonsense", f"{base} sent nonsense: {error}") from error
         except SaidNo as error:
             raise Trouble("failed", f"{base}: {error}", blame=False) from error
 
-    async def ask(self, method: str, base: str, path: str, body: Fields | None = None) -> Any:
-        """An answer in one piece, read as JSON.
+    async def ask(
+        self,
+        method: str,
+        base: str,
+        path: str,
+        body: Fields | None = None,
+        most_bytes: int = _ANSWER_BYTES,
+    ) -> Any:
+        """An answer in one piece, read as JSON. One that is longer than `most_bytes` is none.
 
         Raises:
             Trouble: it came to nothing.
@@ -159,8 +197,8 @@ class Client:
             async with self._http.stream(method, base + path, json=body) as response:
                 if response.status_code != httpx.codes.OK:
                     raise _refusal(response, await _read(response, _REFUSAL_BYTES))
-                raw = await _read(response, _ANSWER_BYTES)
-        except httpx.HTTPError as error:
+                raw = await _read(response, most_bytes)
+        except _BROKEN as error:
             raise _broken(base, error) from error
         try:
             return json.loads(raw)
@@ -178,11 +216,24 @@ async def _read(response: httpx.Response, most: int) -> bytes:
     return bytes(raw[:most])
 
 
-def _broken(base: str, error: httpx.HTTPError) -> Trouble:
-    what = str(error) or type(error).__name__
+def _broken(base: str, error: Exception) -> Trouble:
+    what = legible(str(error)) or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in what:
+        return Trouble("unreachable", f"{base} is not trusted ({what}): see remote.ca_file")
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
         return Trouble("unreachable", f"nobody answers at {base} ({what})")
     return Trouble("cut", f"the connection to {base} broke: {what}")
+
+
+def _no_stream(base: str, raw: bytes) -> Trouble:
+    """What it means that a whole answer came where a stream was asked for."""
+    try:
+        answer = json.loads(raw)
+    except (ValueError, RecursionError):
+        answer = None
+    if isinstance(answer, dict) and answer.get("error") is not None:
+        return Trouble("failed", f"{base}: {error_text(answer)}", blame=False)
+    return Trouble("nonsense", f"{base} sends no stream of events")
 
 
 def _refusal(response: httpx.Response, raw: bytes) -> Trouble:
@@ -190,8 +241,8 @@ def _refusal(response: httpx.Response, raw: bytes) -> Trouble:
     try:
         said = error_text(json.loads(raw))
     except (ValueError, RecursionError):
-        said = " ".join(raw[:300].decode("utf-8", "replace").split())
-    text = f"{response.url} answers {status}: {said or response.reason_phrase}"
+        said = legible(raw.decode("utf-8", "replace"))
+    text = f"{response.url} answers {status}: {said or legible(response.reason_phrase)}"
     if status in (_TOO_MANY, _UNAVAILABLE):
         retry_s = _seconds(response.headers.get("retry-after"))
         return Trouble("busy", text, blame=False, retry_s=retry_s, status=status)
@@ -202,6 +253,5 @@ def _refusal(response: httpx.Response, raw: bytes) -> Trouble:
 
 def _seconds(retry_after: str | None) -> float | None:
     """What `Retry-After` says, if that is a number of seconds; few servers give a date."""
-    if retry_after is None or not retry_after.strip().isdigit():
-        return None
-    return float(retry_after)
+    said = (retry_after or "").strip()
+    return float(said) if said.isascii() and said.isdigit() else None

@@ -43,10 +43,12 @@ class RemoteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     salted: bool = True
     #: Added to every request, as {"chat_template_kwargs": {"enable_thinking": false}}.
     extra: dict[str, Any] = {}
-    #: How long a connection may take, a first token (the queue there included), and every next one.
+    #: How long a connection may take, a first token (the queue there included), every next one, and
+    #: all of a reply's on average: one that only drips would hold its NPC for hours.
     connect_s: Seconds = 5.0
     first_token_s: Seconds = 30.0
     next_token_s: Seconds = 10.0
+    mean_token_s: Seconds = 1.0
     #: How often a request that has no token yet is tried again.
     retries: Size = 2
     #: Failures in a row after which a server is left alone until it answers a question for its

@@ -20,6 +20,7 @@ from engine.remote.client import Client, Trouble
 from engine.remote.config import RemoteConfig
 from engine.remote.dialect import Dialect
 from engine.remote.events import Nonsense, Piece
+from engine.remote.patience import Patience
 from engine.remote.request import RemoteRequest
 from engine.remote.servers import Server, Servers
 from engine.remote.stats import RemoteStats
@@ -35,6 +36,8 @@ SAYS = {
     "failed": "the model server failed",
     "refused": "the model server refused the request",
 }
+#: Bytes that an event of one token may have, and what is let pass in any case.
+_BYTES_PER_TOKEN, _SPARE_BYTES = 4096, 1 << 20
 
 
 class Desk:
@@ -172,13 +175,19 @@ class Desk:
         body = self._dialect.request(
             request.all_prompt_ids(), request.params, priority=request.priority, salt=request.salt
         )
-        pieces = self._client.stream(server.base, self._dialect.path, body | self._config.extra)
+        most_tokens = request.params.max_tokens
+        pieces = self._client.stream(
+            server.base,
+            self._dialect.path,
+            body | self._config.extra,
+            _BYTES_PER_TOKEN * most_tokens + _SPARE_BYTES,
+        )
         loop = asyncio.get_running_loop()
-        due = loop.time() + self._config.first_token_s
+        patience = Patience(self._config, most_tokens, loop.time())
         async with aclosing(pieces):
             while True:
                 try:
-                    async with asyncio.timeout_at(due):
+                    async with asyncio.timeout_at(patience.due):
                         piece = await anext(pieces, None)
                 except (Trouble, TimeoutError) as error:
                     if request.finish is None:
@@ -188,7 +197,9 @@ class Desk:
                 if piece is None or self._take(request, piece):
                     break
                 if piece.text:
-                    due = loop.time() + self._config.next_token_s
+                    patience.spoke(loop.time())
+                if request.finish is not None:
+                    patience.finished(loop.time())
         if not request.ended:
             if request.finish is None:
                 raise Trouble("cut", f"{server.base} broke off in the middle of a reply")
@@ -196,10 +207,11 @@ class Desk:
         self.servers.answered(server)
 
     def _take(self, request: RemoteRequest, piece: Piece) -> bool:
-        """Take in a piece; whether nothing more is needed."""
+        """Take in a piece; whether nothing more is needed. Words after the end are none."""
+        over = request.finish is not None
         request.bill = piece.bill or request.bill
-        request.finish = piece.finish or request.finish
-        if piece.text and not request.ended:
+        request.finish = request.finish or piece.finish
+        if piece.text and not request.ended and not over:
             now = time.monotonic()
             try:
                 released, ids = request.reply.push(piece.text)
@@ -244,9 +256,11 @@ class Desk:
             try:
                 async with asyncio.timeout(self._config.connect_s):
                     await self._client.ask("GET", server.base, "models")
-            except (Trouble, TimeoutError) as error:
+            except Exception as error:
                 if isinstance(error, Trouble) and error.kind == "refused":
                     break  # without a list of models, it is there all the same
+                if not isinstance(error, (Trouble, TimeoutError)):
+                    _log.exception("%s was asked in vain", server.base)  # asked again all the same
                 server.failures += 1
             else:
                 break

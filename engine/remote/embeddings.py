@@ -16,6 +16,8 @@ from engine.remote.servers import Servers
 Vectors = npt.NDArray[np.float32]
 
 _log = logging.getLogger("troupe.engine.remote")
+#: Of the answer to one text: vectors have up to 8192 figures.
+_VECTOR_BYTES, _MOST_BYTES = 1 << 18, 32 << 20
 
 
 async def embed(
@@ -34,7 +36,8 @@ async def embed(
     body = {"model": model, "input": list(texts), "encoding_format": "float"}
     try:
         async with asyncio.timeout(patience_s):
-            answer = await client.ask("POST", server.base, "embeddings", body)
+            most = min(_VECTOR_BYTES * len(texts), _MOST_BYTES)
+            answer = await client.ask("POST", server.base, "embeddings", body, most)
     except Trouble as trouble:
         _log.warning("no embeddings from %s: %s", server.base, trouble.brief)
         says = SAYS[trouble.kind]

@@ -101,6 +101,8 @@ class RemoteEngine(AnyEngine):
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._end = asyncio.Event()
+        # Those who speak never wait for a connection behind those who want vectors.
+        self._embedding = asyncio.Semaphore(config.in_flight)
 
     @classmethod
     def connect(
@@ -321,7 +323,8 @@ class RemoteEngine(AnyEngine):
     async def _embed(self, model: str, texts: Sequence[str]) -> Vectors:
         patience_s = self._config.first_token_s
         try:
-            return await embed(self._client, self._servers, model, texts, patience_s)
+            async with self._embedding:
+                return await embed(self._client, self._servers, model, texts, patience_s)
         except asyncio.CancelledError:
             if self._stopping:
                 raise EngineStopped("the engine is shutting down") from None
@@ -370,6 +373,10 @@ async def _find_out(
 def _conforms(grammars: GrammarCompiler, grammar: Grammar, text: str) -> bool:
     constraint = grammars.constrain(SamplingParams(grammar=grammar))
     assert constraint is not None  # there is a grammar
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False  # half a character is of no grammar
     return constraint.is_whole(text)
 
 

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 #: Longest event; one that is longer is no piece of a reply.
 MAX_EVENT_BYTES = 1 << 20
+#: Of what a server says for people, so much is shown.
+_SAID_CHARACTERS = 300
 #: What servers call the end of a reply, and what it means here; all else is a failure.
 _ENDS: dict[str, Literal["stop", "length"]] = {
     "stop": "stop",
@@ -133,16 +135,29 @@ def read_piece(data: bytes) -> Piece:
     if not isinstance(text, str | None):
         raise Nonsense("the text of a choice is no text")
     reason = choice.get("finish_reason")
-    if reason is not None and reason not in _ENDS:
-        raise SaidNo(f"the reply ended with {str(reason)[:100]!r}")
-    return Piece(text or "", None if reason is None else _ENDS[reason], bill)
+    if reason is None:
+        return Piece(text or "", None, bill)
+    end = _ENDS.get(reason) if isinstance(reason, str) else None
+    if end is None:
+        raise SaidNo(f"the reply ended with {legible(reason)!r}")
+    return Piece(text or "", end, bill)
 
 
 def error_text(answer: Any) -> str:
     """What an error object says, in one short line."""
     error = answer.get("error", answer) if isinstance(answer, dict) else answer
     said = error.get("message") or error.get("detail") if isinstance(error, dict) else error
-    return " ".join(str(said or error).split())[:300]
+    return legible(said or error)
+
+
+def legible(said: Any) -> str:
+    """What a server says, as one short line for a log or a terminal."""
+    try:
+        text = said if isinstance(said, str) else json.dumps(said)
+    except RecursionError:
+        text = "something without bottom"
+    line = " ".join(text[:_SAID_CHARACTERS].split())
+    return "".join(each if each.isprintable() else "\ufffd" for each in line)
 
 
 def _content(delta: Any) -> Any:

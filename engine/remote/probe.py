@@ -7,6 +7,7 @@ comes back that no model says by chance.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -36,8 +37,12 @@ _ALL = SamplingParams(
     ignore_eos=True,
 )
 _LIMITS = ("max_tokens", "max_completion_tokens")
-#: Some models love white space, which JSON has room for.
-_TRIAL_TOKENS = 256
+#: Some models love white space, which JSON has room for. No reply to a trial is longer than that.
+_TRIAL_TOKENS, _TRIAL_CHARACTERS = 256, 8192
+#: Bytes of a stream of two tokens.
+_STREAM_BYTES = 1 << 18
+#: Characters of a model's name.
+_NAME_CHARACTERS = 256
 #: What begins when a server does not answer yet.
 WAITING = "Waiting for the model server: "
 #: A server that loads its model is asked again after so long.
@@ -121,7 +126,8 @@ class Probe:
                 raise
             return wanted, None
         listed = answer.get("data") if isinstance(answer, dict) else None
-        models = [m for m in listed or () if isinstance(m, dict) and isinstance(m.get("id"), str)]
+        entries = listed if isinstance(listed, list) else ()
+        models = [m for m in entries if isinstance(m, dict) and _is_name(m.get("id"))]
         found = [model for model in models if wanted in (None, model["id"])]
         if not found:
             if wanted is None:
@@ -220,9 +226,16 @@ class Probe:
         body = {**dialect.request(self._prompt, SamplingParams(max_tokens=2)), **self._config.extra}
 
         async def read() -> None:
-            pieces = [p async for p in self._client.stream(self._base, dialect.path, body)]
-            if not any(piece.done or piece.finish for piece in pieces):
-                raise Trouble("nonsense", f"{self._base} sends no stream of events", again=False)
+            pieces = self._client.stream(self._base, dialect.path, body, _STREAM_BYTES)
+            try:
+                async with aclosing(pieces):
+                    async for piece in pieces:
+                        if piece.done or piece.finish:
+                            return
+            except Trouble as trouble:
+                if trouble.kind != "nonsense":
+                    raise
+            raise Trouble("nonsense", f"{self._base} sends no stream of events", again=False)
 
         await self._timed(read())
 
@@ -257,6 +270,11 @@ class Probe:
         return str(trouble)
 
 
+def _is_name(name: Any) -> bool:
+    """Whether it can be a model's name, and be shown to people."""
+    return isinstance(name, str) and name.isprintable() and 0 < len(name) <= _NAME_CHARACTERS
+
+
 def _text(answer: Any) -> str | None:
     """The text of an answer in one piece."""
     try:
@@ -264,4 +282,4 @@ def _text(answer: Any) -> str | None:
         text = choice["text"] if "text" in choice else choice["message"]["content"]
     except (LookupError, TypeError):
         return None
-    return text if isinstance(text, str) else None
+    return text if isinstance(text, str) and len(text) <= _TRIAL_CHARACTERS else None

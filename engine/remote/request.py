@@ -9,6 +9,10 @@ from engine.prefixes import Prefix
 from engine.remote.events import Bill
 from engine.remote.reply import Reply
 
+#: A prompt may have so many times the tokens that are counted here (text that is only estimated has
+#: four bytes a token, and a model may need one for each), and so many that templates add to it.
+_MOST_TIMES, _SPARE_TOKENS = 4, 4096
+
 
 class RemoteRequest:
     """A prompt, how to continue it, and how far that has come; see `engine.policy.Waiter` for
@@ -66,7 +70,9 @@ class RemoteRequest:
         where it gave none, as for a reply that was cut short.
         """
         length = len(self.prompt_ids) + (self.prefix.total if self.prefix else 0)
-        bill = self.bill or Bill(length, 0, self.reply.tokens)
+        bill = self.bill
+        if bill is None or not self._credible(bill, length):
+            bill = Bill(length, 0, self.reply.tokens)
         return Usage(
             prompt_tokens=bill.prompt,
             cached_tokens=min(bill.cached, bill.prompt),
@@ -75,4 +81,13 @@ class RemoteRequest:
             scheduled=self.scheduled_at,
             first_token=self.first_token_at,
             finished=now,
+        )
+
+    def _credible(self, bill: Bill, length: int) -> bool:
+        """Whether a bill can be one of a prompt of `length` tokens, as they are counted here: a
+        wrong one would use up what players may have in a day.
+        """
+        return (
+            bill.prompt <= _MOST_TIMES * length + _SPARE_TOKENS
+            and bill.completion <= self.params.max_tokens + _SPARE_TOKENS
         )

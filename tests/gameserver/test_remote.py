@@ -39,11 +39,13 @@ LONG = "word " * 60
 
 
 @asynccontextmanager
-async def playing(folder: Path, url: str, **remote: Any) -> AsyncIterator[GameServer]:
-    """A game server on the servers at `url`; Mira can act."""
+async def playing(
+    folder: Path, url: str, *, barks: tuple[str, ...] = (), **remote: Any
+) -> AsyncIterator[GameServer]:
+    """A game server on the servers at `url`; Mira can act, and has these barks."""
     pack = write_pack(folder / "pack", context=["wants", "brave", "doors", "allowed_actions"])
     file = pack / "npcs" / "mira.yaml"
-    fields = {**yaml.safe_load(file.read_text("utf-8")), "actions": ACTIONS}
+    fields = {**yaml.safe_load(file.read_text("utf-8")), "actions": ACTIONS, "barks": list(barks)}
     file.write_text(yaml.safe_dump(fields, sort_keys=False), "utf-8")
     settings = settings_with(
         replies={"sentence_after": 200, "max_tokens": 400},
@@ -78,6 +80,26 @@ def vllm(answer: Answer) -> Answer:
             await saying("Yes.")(call)
 
     return tried
+
+
+def answering(status: int, body: Any, **headers: str) -> Answer:
+    """A server that answers whatever is asked so, in one piece."""
+
+    async def answer(call: Call) -> None:
+        await call.answer(status, body, **headers)
+
+    return answer
+
+
+def sending(*parts: bytes) -> Answer:
+    """A server whose stream is these bytes."""
+
+    async def answer(call: Call) -> None:
+        await call.begin()
+        for part in parts:
+            await call.send(part)
+
+    return answer
 
 
 def spoken(far: FarServer) -> list[Call]:
@@ -230,6 +252,61 @@ async def test_while_no_server_answers_players_are_told_when_to_come_again(tmp_p
         assert (end["status"], end["err"]["code"]) == ("failed", "busy")
         assert end["err"]["retry_ms"] > 0
         far.reply = vllm(saying("Now."))
+
+
+LIES: dict[str, Answer] = {
+    "an error": answering(500, {}),
+    "a refusal": answering(400, {"error": {"message": "too long"}}),
+    "a wait": answering(429, {}, Retry_After="3600"),
+    "an answer in one piece": answering(200, {"choices": []}),
+    "nonsense": sending(b"data: {]}\n\n"),
+    "an odd end": sending(b'data: {"choices":[{"delta":{},"finish_reason":[7]}]}\n\n'),
+    "nothing": sending(),
+}
+
+
+@pytest.mark.parametrize("answer", LIES.values(), ids=LIES.keys())
+async def test_an_npc_has_a_bark_for_who_is_told_nothing_and_an_answer_for_the_next(
+    tmp_path: Path, answer: Answer
+) -> None:
+    async with (
+        far_server(vllm(answer)) as far,
+        playing(
+            tmp_path, far.url, barks=("Not now.", "Later."), failures=99, retry_after_most_s=0.1
+        ) as server,
+    ):
+        ann = await Player.enter(server)
+        for bark in ("Not now.", "Later."):
+            end = await ann.hear()
+            assert (end["status"], end["reason"], end["text"]) == ("completed", "bark", bark)
+            assert ann.heard(end["turn"]) == bark
+        assert server.gauges()["barks"] == 2
+        far.reply = vllm(saying("Now."))
+        await asyncio.sleep(0.2)  # the server wanted peace
+        assert (await ann.hear("And now?"))["text"] == "Now."
+
+
+async def test_while_all_servers_are_down_npcs_have_barks(tmp_path: Path) -> None:
+    async with (
+        far_server(vllm(answering(500, {}))) as far,
+        playing(tmp_path, far.url, barks=("Not now.",), failures=1, retries=0) as server,
+    ):
+        far.models = answering(500, {})
+        ann = await Player.enter(server)
+        for _ in range(3):
+            end = await ann.hear()
+            assert (end["status"], end["reason"], end["text"]) == ("completed", "bark", "Not now.")
+
+
+async def test_no_bark_follows_words(tmp_path: Path) -> None:
+    answer = sending(event("The bridge is"), event(" gone and"))
+    async with (
+        far_server(vllm(answer)) as far,
+        playing(tmp_path, far.url, barks=("Not now.",)) as server,
+    ):
+        end = await (await Player.enter(server)).hear()
+    assert end["status"] == "failed"
+    assert "Not now." not in end["text"]
 
 
 @pytest.mark.parametrize(

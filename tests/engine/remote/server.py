@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,6 +84,11 @@ def saying(*texts: str, usage: dict[str, Any] | None = None) -> Answer:
     return answer
 
 
+async def listing(call: Call) -> None:
+    """The list of models, which has one."""
+    await call.answer(200, {"data": [{"id": MODEL, "max_model_len": 4096}]})
+
+
 class FarServer:
     """Listens on a free port; lists one model, and answers all else as `reply` says.
 
@@ -90,12 +96,14 @@ class FarServer:
         url: where.
         calls: requests for replies so far.
         reply: answers one of them; the connection is closed after it.
+        models: answers who asks for the list of models.
     """
 
     def __init__(self, reply: Answer) -> None:
         self.url = ""
         self.calls: list[Call] = []
         self.reply = reply
+        self.models: Answer = listing
         self.open: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -106,7 +114,7 @@ class FarServer:
         try:
             call = await _read(reader, writer)
             if call.path == "/v1/models":
-                await call.answer(200, {"data": [{"id": MODEL, "max_model_len": 4096}]})
+                await self.models(call)
                 return
             self.calls.append(call)
             leaving = asyncio.ensure_future(_departure(reader, call))
@@ -122,11 +130,18 @@ class FarServer:
 
 
 @contextlib.asynccontextmanager
-async def far_server(reply: Answer, port: int = 0) -> AsyncIterator[FarServer]:
+async def far_server(
+    reply: Answer, port: int = 0, encryption: ssl.SSLContext | None = None
+) -> AsyncIterator[FarServer]:
     """A running server."""
     far = FarServer(reply)
-    listening = await asyncio.start_server(far.serve, "127.0.0.1", port)
-    far.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    listening = await asyncio.start_server(far.serve, "127.0.0.1", port, ssl=encryption)
+    there = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    far.url = (
+        f"http://{there}"
+        if encryption is None
+        else f"https://{there}".replace("127.0.0.1", "localhost")
+    )
     try:
         yield far
     finally:

@@ -80,8 +80,6 @@ async def then_well(answer: Answer, **settings: object) -> tuple[Heard, list[str
         (never, "slow"),
         (sending(), "slow"),
         (sending(event(""), event("")), "slow"),
-        (flooding(b": still here\n\n"), "slow"),
-        (flooding(event("")), "slow"),
         (flooding(b"x-moss: fern\r\n", b"HTTP/1.1 200 OK\r\n"), "cut"),
         (flooding(b"x" * 65536), "nonsense"),
         (flooding(b"data: " + b"x" * 65536), "nonsense"),

@@ -226,3 +226,82 @@ async def test_a_key_that_is_not_there_is_said_before_anything_is_sent(named: An
         with pytest.raises(ModelError, match=next(iter(named))):
             await connect(far.url, **named)
     assert far.calls == []
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        7,
+        "far",
+        {"id": "far"},
+        [7, None, "far", {"id": 7}, {"id": ""}],
+        [{"id": "far\x1b[2J"}],
+        [{"id": "far\nmodel"}],
+        [{"id": "\ud800"}],
+        [{"id": "x" * 10_000}],
+        None,
+    ],
+)
+async def test_a_list_of_models_that_names_none_is_an_error_that_says_so(listed: Any) -> None:
+    async def models(call: Call) -> None:
+        await call.answer(200, {"data": listed})
+
+    async with far_server(vllm) as far:
+        far.models = models
+        with pytest.raises(ModelError, match="lists no models"):
+            await connect(far.url)
+
+
+@pytest.mark.parametrize("length", [0, -1, "many", True, 1e9, None])
+async def test_a_context_of_nonsense_is_not_believed(length: Any) -> None:
+    async def models(call: Call) -> None:
+        await call.answer(200, {"data": [{"id": MODEL, "max_model_len": length, "meta": [1]}]})
+
+    async with far_server(vllm) as far:
+        far.models = models
+        assert (await connect(far.url)).dialect.max_model_len is None
+
+
+@pytest.mark.parametrize(
+    "said", ["\ud800", "x\udfff", "\x00", 7, {"a": 1}, [], None, "x" * 500_000]
+)
+async def test_trials_that_are_answered_with_nonsense_are_failed(said: Any) -> None:
+    async def answer(call: Call) -> None:
+        if call.body["stream"]:
+            await saying("Moss.")(call)
+        else:
+            await call.answer(200, {"choices": [{"message": {"content": said}}]})
+
+    async with far_server(answer) as far:
+        assert (await connect(far.url)).grammar_kinds == frozenset()
+
+
+async def test_what_a_waiting_server_says_is_fit_for_a_terminal() -> None:
+    messages: list[str] = []
+
+    async def ready_later(call: Call) -> None:
+        if any("Waiting" in message for message in messages):
+            await vllm(call)
+        else:
+            await call.answer(503, {"error": {"message": "load\x1b[2Jing\n[/]\u202e" + "x" * 999}})
+
+    async with far_server(ready_later) as far:
+        await connect(far.url, advance=messages.append)
+    waiting = next(message for message in messages if "Waiting" in message)
+    assert waiting.isprintable()
+    assert len(waiting) < 500
+
+
+async def test_a_stream_without_end_is_refused_at_the_start() -> None:
+    async def answer(call: Call) -> None:
+        if not call.body["stream"]:
+            await saying("Moss.")(call)
+            return
+        await call.begin()
+        while not call.gone.is_set():
+            await call.say(*("moss",) * 100)
+            await asyncio.sleep(0)
+
+    async with far_server(answer) as far:
+        with pytest.raises(ModelError, match="no stream"):
+            await connect(far.url)
