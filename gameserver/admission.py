@@ -22,14 +22,16 @@ class TokenBucket:
         self._updated = time.monotonic()
 
     def take(self, amount: float = 1.0) -> float:
-        """Take `amount` if it is there. Returns 0, or the seconds after which a try makes sense."""
-        now = time.monotonic()
+        """Take `amount` if it is there. Returns 0, or the seconds after which a try makes sense.
+        What is more than may come at once takes all of that.
+        """
+        now, amount = time.monotonic(), min(amount, self._burst)
         self._level = min(self._burst, self._level + (now - self._updated) * self._rate)
         self._updated = now
         if self._level >= amount:
             self._level -= amount
             return 0.0
-        return (min(amount, self._burst) - self._level) / self._rate
+        return (amount - self._level) / self._rate
 
 
 class Offences:

@@ -26,14 +26,17 @@ from engine.remote.config import RemoteConfig
 from engine.scripted import ScriptedModel
 from engine.weights.load import LoadedModel, load_vocabulary
 from gameserver.access import LOOPBACK
+from gameserver.addresses import Proxies
 from gameserver.budgets import Budgets
 from gameserver.equipment import Equipment
 from gameserver.folders import MEMORY_FILE
 from gameserver.game import GameServer
+from gameserver.households import Households
 from gameserver.http.console import Console
 from gameserver.http.listener import Listener, authority, bind
 from gameserver.http.npcs import Prompt
 from gameserver.http.openai.api import OpenAIApi
+from gameserver.http.openai.rates import Rates
 from gameserver.http.patience import open_many_files
 from gameserver.http.playground import facts
 from gameserver.inspection import Inspector
@@ -124,7 +127,9 @@ class Application:
         self._tenants = Tenants(settings.tenants)
         api = settings.api
         keys = Keys.load(api.keys_file, api.keys_variable, tenants=settings.tenants)
-        self._api = OpenAIApi(self, settings.api, keys)
+        self._households = Households(settings.limits, settings.guards)
+        rates = Rates(self._households, Proxies(settings.guards.trusted_proxies))
+        self._api = OpenAIApi(self, settings.api, keys, rates)
         self._console: Listener | None = None
         self._loader: threading.Thread | None = None
         self._switch_interval = sys.getswitchinterval()
@@ -173,6 +178,7 @@ class Application:
             inspect=self._inspect,
             store=self._store,
             equipment=equipment,
+            households=self._households,
         )
         if self._memories is not None:
             ambient = settings.replies.priorities.ambient

@@ -78,12 +78,14 @@ class GameServer:
         inspect: bool = False,
         store: Store | None = None,
         equipment: Equipment | None = None,
+        households: Households | None = None,
     ) -> None:
         """
         Args:
             inspect: keep the prompts of the latest turns, players' words included.
             store: where worlds and sessions are kept, opened; None: in memory.
             equipment: what is made of the settings, if it is made already.
+            households: what clients of one address share, if others than ours share it, too.
         """
         self.port = 0
         self._settings = settings
@@ -172,7 +174,7 @@ class GameServer:
             self.safety,
             self._equipment.access,
             self._equipment.proxies,
-            Households(settings.limits, settings.guards),
+            households or Households(settings.limits, settings.guards),
             self._overload,
             self._turnstile,
             self._rounds,

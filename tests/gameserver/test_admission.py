@@ -26,8 +26,10 @@ def test_a_bucket_lets_a_burst_through_and_then_its_rate(monkeypatch: pytest.Mon
     assert bucket.take() > 0
 
 
-def test_what_is_larger_than_the_burst_waits_a_finite_time() -> None:
-    assert TokenBucket(1.0, 2).take(10) < 3
+def test_what_is_larger_than_the_burst_waits_a_finite_time_and_takes_it_all() -> None:
+    bucket = TokenBucket(1.0, 2)
+    assert bucket.take(10) == 0.0
+    assert 0 < bucket.take(10) < 3
 
 
 def test_the_nth_offence_counts_only_within_the_window(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from gameserver.http.openai.document import openapi_document
 from gameserver.http.openai.embeddings import embeddings
 from gameserver.http.openai.errors import ApiError, refused, unready
 from gameserver.http.openai.logprobs import Spelling
+from gameserver.http.openai.rates import Rates, check
 from gameserver.http.openai.schema import ChatRequest, CompletionRequest, EmbeddingRequest
 from gameserver.http.openai.streaming import ClientGone, unless_gone
 from gameserver.http.openai.tally import ApiTally
@@ -62,6 +63,7 @@ class OpenAIApi:
         node: whose engine answers.
         settings: limits, and the names of the model.
         keys: who may come in.
+        rates: how fast; None: as they like.
 
     Attributes:
         app: to be mounted at `/v1`.
@@ -69,8 +71,11 @@ class OpenAIApi:
         keys: as given.
     """
 
-    def __init__(self, node: Node, settings: ApiSettings, keys: Keys) -> None:
+    def __init__(
+        self, node: Node, settings: ApiSettings, keys: Keys, rates: Rates | None = None
+    ) -> None:
         self._node = node
+        self._rates = rates or Rates()
         self._settings = settings
         self.keys = keys
         self._created = int(time.time())
@@ -111,6 +116,9 @@ class OpenAIApi:
             leave: Callable[[], None] = _nothing
             try:
                 body = await read_body(request, settings.body_bytes, settings.body_s)
+                household = self._rates.of(request)
+                check(household.message(len(body)), "messages")
+                check(household.say(), "requests")
                 fields = decode_body(body, decoder, settings.json_depth)
                 pay, leave = self._book(caller)
                 call = Call(
@@ -137,6 +145,7 @@ class OpenAIApi:
     ) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             caller_of(self.keys, request.headers.get("authorization"))
+            check(self._rates.of(request).message(0), "messages")
             body = msgspec.json.encode(handler(request))
             return Response(body, media_type="application/json")
 
