@@ -98,18 +98,25 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             for name in names:
                 value = getattr(self, name)
                 if value is not None and not value >= least:
-                    raise ValueError(f"{name} must be at least {least}")
+                    raise ValueError(f"{name} must be at least {least}, not {value}")
         for name in ("step_target_ms", "urgent_step_target_ms", "long_step_ms", "ageing_s"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise ValueError(f"{name} must be above 0")
+                raise ValueError(f"{name} must be above 0, not {value}")
         slots, reserved = self.max_num_seqs, self.reserved_slots or 0
         if slots is not None and not reserved < slots:
-            raise ValueError("reserved_slots must leave a slot of max_num_seqs for everybody else")
+            raise ValueError(
+                f"reserved_slots must leave a slot of max_num_seqs ({slots}) for everybody else, "
+                f"{reserved} do not"
+            )
         least = (slots or reserved + 1) + (self.min_prefill_tokens or 1)
         if self.max_num_batched_tokens is not None and not self.max_num_batched_tokens >= least:
             raise ValueError(
-                "max_num_batched_tokens must be max_num_seqs + min_prefill_tokens or more"
+                f"max_num_batched_tokens must be at least {least} (max_num_seqs + "
+                f"min_prefill_tokens), not {self.max_num_batched_tokens}"
             )
         if not 0 < self.gpu_memory_utilization <= 1:
-            raise ValueError("gpu_memory_utilization must be above 0 and at most 1")
+            raise ValueError(
+                "gpu_memory_utilization must be above 0 and at most 1, not "
+                f"{self.gpu_memory_utilization}"
+            )

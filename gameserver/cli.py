@@ -268,10 +268,24 @@ def _overridden(settings: "Settings", given: dict[str, Any]) -> "Settings":
         CannotStart: an option is out of range.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
+    from gameserver.settings_faults import fault_in
+
+    raw = msgspec.to_builtins(settings) | chosen
     try:
-        return msgspec.convert(msgspec.to_builtins(settings) | chosen, type(settings))
+        return msgspec.convert(raw, type(settings))
     except msgspec.ValidationError as error:
-        raise CannotStart(str(error).replace("$.", "--").replace("_", "-")) from None
+        fault = fault_in(raw, type(settings), error)
+        option = _option(fault.path)
+        raise CannotStart(f"{option}: {fault.problem}" if option else fault.problem) from None
+
+
+def _option(path: str) -> str:
+    """The option that sets a setting; "" for what belongs to none alone."""
+    name, _, below = path.partition(".")
+    if name == "remote":
+        field = below.partition("[")[0]
+        return f"--remote-{'url' if field == 'urls' else field.replace('_', '-')}" if field else ""
+    return f"--{name.partition('[')[0].replace('_', '-')}" if name else ""
 
 
 def _computed_by(

@@ -12,6 +12,7 @@ from engine.remote.config import RemoteConfig
 from gameserver.addresses import Networks
 from gameserver.nodes.settings import NodesSettings
 from gameserver.overload.settings import OverloadSettings
+from gameserver.settings_faults import fault_in
 from gameserver.state.settings import StateSettings
 from npc.safety.settings import SafetySettings
 from npc.settings import MemorySettings, ReplySettings
@@ -28,12 +29,16 @@ class SettingsError(ValueError):
 
 class _Strict(yaml.SafeLoader):
     """YAML in which no field may be set twice: which of the two was meant, nobody can tell. Nor may
-    one be NaN, which is within every limit because it is beyond none.
+    one be NaN, which is within every limit because it is beyond none, or infinite, which no clock
+    and no counter can take.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                problem = "the name of a setting must be a word"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             if key.value in seen:
                 problem = f"{key.value} is set twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
@@ -42,8 +47,8 @@ class _Strict(yaml.SafeLoader):
 
     def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
         value = super().construct_yaml_float(node)
-        if math.isnan(value):
-            problem = f"{node.value} is no number"
+        if not math.isfinite(value):
+            problem = f"{node.value} is no number that a setting can have"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
         return value
 
@@ -166,7 +171,11 @@ class Guards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         """Raise ValueError for what is no network."""
-        Networks(self.shared_networks + self.trusted_proxies)
+        for name in ("shared_networks", "trusted_proxies"):
+            try:
+                Networks(getattr(self, name))
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -209,6 +218,14 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     #: Spread of the delay clients are told before they come back, and clients per second beyond.
     reconnect_s: Seconds = 5.0
     reconnects_per_s: Rate = 500.0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for settings that contradict each other."""
+        if self.delta_ms > self.delta_ms_max:
+            raise ValueError(
+                f"delta_ms must not be above delta_ms_max ({self.delta_ms_max}), as "
+                f"{self.delta_ms} is"
+            )
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -303,7 +320,10 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def __post_init__(self) -> None:
         """Raise ValueError for settings that contradict each other."""
         if self.most_urgent > self.priority:
-            raise ValueError("most_urgent must not be above priority")
+            raise ValueError(
+                f"most_urgent must not be above priority ({self.priority}), as "
+                f"{self.most_urgent} is"
+            )
 
 
 class JwtKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -391,6 +411,16 @@ class MqttSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     reconnect_s: Rate = 0.5
     reconnect_most_s: Rate = 30.0
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for settings that contradict each other."""
+        if self.login_file is not None and self.login_variable is not None:
+            raise ValueError("login_file and login_variable: name one of them")
+        if self.reconnect_s > self.reconnect_most_s:
+            raise ValueError(
+                "reconnect_s is the first wait and at most reconnect_most_s "
+                f"({self.reconnect_most_s}), not {self.reconnect_s}"
+            )
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole configuration file."""
@@ -456,6 +486,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         auth = self.auth
         if self.tenants and not (auth.keys_file or auth.keys_variable or auth.jwt):
             raise ValueError("tenants: without auth.keys_file or auth.jwt nobody belongs to any")
+        if self.port and (self.host, self.port) == (self.console_host, self.console_port):
+            raise ValueError(f"port and console_port: both are {self.port}, on {self.host}")
 
     @classmethod
     def load(cls, path: Path | None) -> "Settings":
@@ -470,17 +502,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raw: Any = yaml.load(path.read_text("utf-8"), _Strict)
         except OSError as error:
             raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
-        except (UnicodeDecodeError, yaml.YAMLError) as error:
+        except (UnicodeDecodeError, ValueError, yaml.YAMLError) as error:
             raise SettingsError(f"{path}{_place(error)}") from error
+        except RecursionError:
+            raise SettingsError(f"{path}: it is nested too deeply") from None
+        raw = {} if raw is None else raw
         try:
-            return msgspec.convert({} if raw is None else raw, cls)
+            return msgspec.convert(raw, cls)
         except msgspec.ValidationError as error:
-            raise SettingsError(f"{path}: {error}") from error
+            fault = fault_in(raw, cls, error)
+            key = f"{path}: {fault.path}" if fault.path else f"{path}"
+            raise SettingsError(f"{key}: {fault.problem}") from error
+        except RecursionError:
+            raise SettingsError(f"{path}: a setting stands within itself") from None
 
 
 def _place(error: Exception) -> str:
     """Where a file is no YAML, and why, in one line."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if mark is None or problem is None:
-        return f": {error}"
+        return f": {' '.join(str(error).split())}"
     return f":{mark.line + 1}: {problem}"

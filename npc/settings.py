@@ -28,6 +28,14 @@ class FeelingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     #: How much one judgement stirs a mood.
     judge_mood: Share = 0.4
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for settings that contradict each other."""
+        if self.judge_step > self.judge_per_day:
+            raise ValueError(
+                f"judge_step must not be above judge_per_day ({self.judge_per_day}), as "
+                f"{self.judge_step} is"
+            )
+
 
 class ReplySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The `replies:` section of the config file. Sampling suits the default model, of 135 million

@@ -1,5 +1,6 @@
 """Where a remote model is and how it is asked, each setting with the reason for its default."""
 
+import json
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -71,5 +72,17 @@ class RemoteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError("urls: an address stands there twice")
         if self.key_file is not None and self.key_variable is not None:
             raise ValueError("key_file and key_variable: name one of them")
+        try:
+            json.dumps(self.extra, allow_nan=False)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ValueError(f"extra holds what JSON cannot say: {error}") from error
         if self.reserved >= self.in_flight:
-            raise ValueError("reserved must leave a slot of in_flight for everybody else")
+            raise ValueError(
+                f"reserved must leave a slot of in_flight ({self.in_flight}) for everybody else, "
+                f"{self.reserved} do not"
+            )
+        if self.backoff_s > self.backoff_most_s:
+            raise ValueError(
+                f"backoff_s is the first wait and at most backoff_most_s ({self.backoff_most_s}), "
+                f"not {self.backoff_s}"
+            )

@@ -45,4 +45,7 @@ class OverloadSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     def __post_init__(self) -> None:
         """Raise ValueError for settings that contradict each other."""
         if not self.leave < self.relief < self.enter:
-            raise ValueError("leave must be below relief, and relief below enter")
+            raise ValueError(
+                "leave must be below relief, and relief below enter, but they are "
+                f"{self.leave}, {self.relief} and {self.enter}"
+            )

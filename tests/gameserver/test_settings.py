@@ -37,7 +37,7 @@ def test_a_file_changes_what_it_names(tmp_path: Path) -> None:
         ("flow: {delta_ms: 0.5}", "flow.delta_ms"),
         ("limits: {out_bytes: 10}", "limits.out_bytes"),
         ("guards: {stall_s: .nan}", ".nan is no number"),
-        ("engine: {threads: 0}", "threads must be at least 1"),
+        ("engine: {threads: 0}", "engine.threads: must be at least 1, not 0"),
         ("- a\n- b", "object"),
         ("a: [", "troupe.yaml:1: expected"),
     ],
