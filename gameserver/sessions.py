@@ -154,9 +154,11 @@ class Sessions:
             return seat.session
         bucket, store = f"session.{resume.session}", self._journal.store
         token, person = await store.peek(bucket, "token"), await store.peek(bucket, "person")
-        if token is None or person is None or read_person(person).player != player:
+        if token is None or person is None:
             return None
-        if not hmac.compare_digest(token, _digest(resume.token)):
+        matches = hmac.compare_digest(token, _digest(resume.token))
+        if not matches or read_person(person).player != player:
+            self._suspect(player)
             return None
         elsewhere = await self.whereabouts(resume.session)
         return elsewhere or await self._take_over(resume.session, token)
@@ -270,6 +272,11 @@ class Sessions:
         matches = hmac.compare_digest(seat.digest, _digest(resume.token))
         if matches and seat.session.account == player:
             return None
+        self._suspect(player)
+        return "the token is not the session's"
+
+    def _suspect(self, player: str) -> None:
+        """A player has tried a wrong token. Raises `Refusal`, fatal, if it was one too many."""
         self._tally.count("resumes_refused")
         suspect = self._suspects.setdefault(
             player, Offences(self._settings.flow.wrong_tokens + 1, _WINDOW_S)
@@ -283,7 +290,6 @@ class Sessions:
                 retry_ms=int(_WINDOW_S * 1000),
                 close=Close.RATE_LIMITED,
             )
-        return "the token is not the session's"
 
     def resume(
         self, resume: Resume, outbox: Outbox, on_parted: Callable[[SceneMoved | None], None]

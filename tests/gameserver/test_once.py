@@ -88,7 +88,8 @@ async def test_a_node_that_is_killed_while_it_takes_commands_in_runs_each_once_o
             for _ in range(8):
                 n = ann._last_id + 1
                 text = f"{n} is the number"
-                t, d = dice.choice([thunder(n), ("say", {"npc": "mira", "text": text})])
+                line = {"npc": "mira", "text": text}
+                t, d = dice.choice([thunder(n), ("say", line), ("observe", line)])
                 sent.append(ann.command(t, d))
             await asyncio.sleep(dice.uniform(0.0, 0.02))
             node.kill()
@@ -103,11 +104,23 @@ async def test_a_node_that_is_killed_while_it_takes_commands_in_runs_each_once_o
         refused = {a["d"]["code"] for n, a in answers.items() if n not in done}
         assert refused <= {"busy", "rate_limited"}, refused
         await ann.ask("heartbeat", {"n": 1})
-        assert effects(ann) == Counter(done)
+        done_and_seen = effects(ann) + await observed(ann)
+        assert done_and_seen == Counter(done)
         assert len(done) > len(sent) // 3
     finally:
         ann.drop()
         node.kill()
+
+
+async def observed(ann: Wanderer) -> Counter[int]:
+    """The same of lines that an NPC has only heard, as it remembers them."""
+    found, before = Counter[int](), None
+    while True:
+        page = (await ann.ask("history.get", {"npc": "mira", "before": before}))["d"]
+        heard = (item["text"] for item in page["items"] if item["kind"] == "observed")
+        found.update(int(text.split()[0]) for text in heard)
+        if (before := page["next"]) is None:
+            return found
 
 
 async def come_back(ann: Wanderer) -> None:

@@ -266,6 +266,31 @@ async def test_who_comes_back_while_the_store_stumbles_keeps_its_seat(
     )
 
 
+async def test_guesses_at_a_session_that_was_not_read_yet_count_as_well(tmp_path: Path) -> None:
+    """Of the process before, or of another node: whoever guesses is told to stop, its owner is not
+    harmed."""
+    node = Crashing(tmp_path, REPLIES, store=QUICK, flow={"wrong_tokens": 3})
+    await node.start()
+    ann = await entered(node)
+    await node.crash()
+    await node.start()
+    wish = ann.resume_wish()
+    for attempt in range(5):
+        eve = await Player.dial(node.server, "eve")
+        tried = wish if attempt == 0 else {**wish, "token": str(attempt)}
+        await eve.send("identify", {"player": "eve", "resume": tried})
+        if attempt < 3:
+            assert (await eve.get("welcome"))["d"]["resumed"] is False
+            await eve.socket.close()
+        else:
+            assert (await eve.get("error"))["d"]["code"] == "rate_limited"
+            assert await eve.closed() == 4429
+    assert node.server.gauges()["resumes_refused"] == 5
+    await back(ann, node)
+    assert ann.welcome["resumed"] is True
+    await node.stop()
+
+
 async def test_who_comes_back_when_there_is_no_room_for_its_scene_keeps_its_seat(
     tmp_path: Path,
 ) -> None:
