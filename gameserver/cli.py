@@ -15,6 +15,7 @@ from rich.markup import escape
 from gameserver import cards_cli, doctor_cli, halt_cli, logs, memory_cli, model_cli, quests_cli
 from gameserver.complaint import complain, fail
 from gameserver.folders import CannotWrite, check_writable, data_folder
+from gameserver.help_words import Commands
 from gameserver.packs import CannotFind, find_packs
 
 # Everything that reaches the engine imports torch, which takes seconds: `serve` does so itself, and
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gameserver.startup_display import StartupDisplay
 
 cli = typer.Typer(
+    cls=Commands,
     invoke_without_command=True,
     add_completion=False,
     rich_markup_mode="rich",

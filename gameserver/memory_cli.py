@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -13,12 +13,14 @@ from urllib.parse import quote
 
 import httpx2 as httpx
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from gameserver.complaint import fail
 from gameserver.folders import MEMORY_FILE
+from gameserver.help_words import Commands
 from gameserver.stores.store import StoreError
 from npc.memory.book import Book
 from npc.memory.forgetting import export as export_player
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 30.0
 _HERE = "http://127.0.0.1:8780"
 _out = Console(highlight=False)
+#: Columns between two of a table, of a memory's text at least, and of a table in a pipe at most.
+_BESIDE, _LEAST_TEXT, _WIDE = 2, 30, 4096
 
 Data = Annotated[
     Path | None,
@@ -64,6 +68,7 @@ Config = Annotated[
 ]
 Player = Annotated[str, typer.Argument(help="Id of the player.")]
 cli = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     help="See, export and forget what NPCs remember: of a running server, or in its folder.",
 )
@@ -85,14 +90,15 @@ def list_(
                 rows = [asdict(row) for row in known(book, remit.scene)]
         else:
             rows = _ask("GET", console, key, "", tenant=tenant)["players"]
-    table = Table("scene", "npc", "player", "name", "lines", "facts", "last", box=None)
-    for column in table.columns:
-        column.overflow = "fold"
-        column.no_wrap = column.header == "player"  # there to be copied
-    for row in rows:
-        cells = [row[name] for name in ("scene", "npc", "player", "name", "lines", "facts")]
-        table.add_row(*(escape(str(cell)) for cell in cells), _when(row["last"]))
-    _out.print(table)
+    names = ("scene", "npc", "player", "name", "lines", "facts")
+    cells = [[*(str(row[name]) for name in names), _when(row["last"])] for row in rows]
+    if _fits([*names, "last"], cells):
+        _print_table([*names, "last"], cells)
+        return
+    for scene, npc, player, name, lines, facts, last in cells:
+        _out.print(f"{player}  ({name})", markup=False, soft_wrap=True)
+        about = f"  {npc} in {scene}: {lines} lines, {facts} facts, last {last}"
+        _out.print(about, markup=False, soft_wrap=True)
 
 
 @cli.command()
@@ -123,13 +129,19 @@ def show(
             soft_wrap=True,
         )
         return
-    table = Table("kind", "score", "strength", "importance", "when", "heard by", "", box=None)
+    heading = ("kind", "score", "strength", "importance", "when", "heard by", "")
+    cells = []
     for row in rows:
         heard_by = "everybody" if row["heard_by"] is None else ", ".join(row["heard_by"])
-        figures = [f"{row[name]:.2f}" for name in ("score", "strength", "importance")]
-        text = escape(row["text"])
-        table.add_row(row["kind"], *figures, _when(row["ts"]), escape(heard_by), text)
-    _out.print(table)
+        figures = [f"{row[name]:.2f}" for name in heading[1:4]]
+        cells.append([row["kind"], *figures, _when(row["ts"]), heard_by, row["text"]])
+    if _fits(heading, [[*cell[:-1], cell[-1][:_LEAST_TEXT]] for cell in cells]):
+        _print_table(heading, cells)
+        return
+    for kind, score, strength, importance, when, heard_by, text in cells:
+        _out.print(text, markup=False, soft_wrap=True)
+        about = f"  {kind} of {when}, heard by {heard_by}: score {score}, strength {strength}"
+        _out.print(f"{about}, importance {importance}", markup=False, soft_wrap=True)
 
 
 @cli.command()
@@ -194,6 +206,25 @@ def forget(
 def add_commands(parent: typer.Typer) -> None:
     """Add them to the command line."""
     parent.add_typer(cli, name="memory")
+
+
+def _fits(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a table has room in the terminal without a cell that is broken. Where there is none,
+    as in a pipe, every table has.
+    """
+    widths = [max(map(cell_len, column)) for column in zip(heading, *rows, strict=True)]
+    return not _out.is_terminal or sum(widths) + _BESIDE * len(widths) <= _out.width
+
+
+def _print_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; the last column may go on in further lines if there is a terminal."""
+    table = Table(*heading, box=None)
+    for column in table.columns:
+        column.no_wrap = column.header != "" or not _out.is_terminal
+        column.overflow = "fold"
+    for row in rows:
+        table.add_row(*map(escape, row))
+    (_out if _out.is_terminal else Console(width=_WIDE, highlight=False)).print(table)
 
 
 class _NoAnswer(Exception):

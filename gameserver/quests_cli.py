@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from gameserver.complaint import fail
+from gameserver.help_words import Commands
 from npc.persona import read_personas
 from npc.quests.document import read_quests
 from npc.quests.graph import dot, graph_svg, mermaid
@@ -24,7 +25,9 @@ _Pack = Annotated[Path, typer.Argument(help="Folder of a scene pack.")]
 
 def add_commands(cli: typer.Typer) -> None:
     """Register the commands of this module."""
-    quests = typer.Typer(no_args_is_help=True, help="Check and draw the quests of a scene pack.")
+    quests = typer.Typer(
+        cls=Commands, no_args_is_help=True, help="Check and draw the quests of a scene pack."
+    )
     quests.command()(check)
     quests.command()(draw)
     cli.add_typer(quests, name="quests")

@@ -1,13 +1,17 @@
 """The command line helps, and says in one line what is wrong."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_group
 from typer.testing import CliRunner
 
 from gameserver.cli import cli
@@ -35,6 +39,22 @@ def test_help_names_every_option() -> None:
         assert option in output
     assert "--inspect" in output
     assert "--data" in output
+
+
+def commands(group: TyperGroup, *before: str) -> Iterator[tuple[str, ...]]:
+    yield before
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            yield from commands(command, *before, name)
+        else:
+            yield (*before, name)
+
+
+@pytest.mark.parametrize("words", list(commands(get_group(cli))), ids=" ".join)
+def test_help_says_what_options_take_as_a_person_would(words: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(cli, [*words, "--help"], env={"COLUMNS": "160"})
+    assert result.exit_code == 0
+    assert not re.search(r"<\w|\[\d*<?=?x|bool\b|\bint\b|\bstr\b|\brange\b", result.output)
 
 
 def test_help_and_talk_do_not_wait_for_torch() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import json
 import re
 import sqlite3
@@ -14,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from gameserver import memory_cli
@@ -261,3 +263,22 @@ def test_the_commands_and_settings_of_the_page_are_right(
             path.write_text(block, "utf-8")
             memory = msgspec.to_builtins(Settings.load(path).memory)
             assert yaml.safe_load(block)["memory"].items() <= memory.items()
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 200])
+def test_no_id_is_broken_however_narrow_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    player = "steam:76561198000000000000000000-and-more"
+    folder = tmp_path / "data"
+    book = Book(folder / MEMORY_FILE, memory_settings())
+    known(book, "I hide [b]the key[/b].", owner=Owner("gilded_griffin", "innkeeper_mira", player))
+    book.close()
+    file = io.StringIO()
+    monkeypatch.setattr(memory_cli, "_out", Console(file=file, width=width, force_terminal=True))
+    run("list", "--data", folder)
+    run("show", player, "innkeeper_mira", "--data", folder)
+    said = re.sub(r"\x1b\[[\d;]*m", "", file.getvalue())
+    for word in (player, "innkeeper_mira", "gilded_griffin", "I hide [b]the key[/b]."):
+        assert word in said, said
+    assert re.search(r"last|\d\d\d\d-\d\d-\d\d \d\d:\d\d", said)
