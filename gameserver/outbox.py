@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from gameserver.admission import Offences
+from gameserver.cursors import Feed, Hearing
 from gameserver.messages import Ack, Gap
 from gameserver.protocol import Close, Encoded, encode
 from gameserver.settings import Settings
@@ -29,62 +30,6 @@ class Wire(Protocol):
 
     def abort(self, code: Close) -> None:
         """Drop the connection."""
-
-
-class Feed:
-    """A cursor in a stream.
-
-    Attributes:
-        s: the last event that was sent.
-        interest: message types wanted; None is all.
-        snapshot: makes the message that stands in for events which are gone.
-        live: the turns being spoken.
-        outdated: whether events alone do not show what has changed.
-        watch: a cursor in its state, too.
-    """
-
-    __slots__ = ("interest", "live", "outdated", "s", "snapshot", "stream", "watch")
-
-    def __init__(
-        self,
-        stream: Stream,
-        s: int,
-        snapshot: Callable[[Gap | None], Encoded],
-        live: Callable[[], Iterable[Turn]],
-        interest: frozenset[str] | None,
-        watch: Watch | None,
-    ) -> None:
-        self.watch = watch
-        self.stream = stream
-        self.s = s
-        self.snapshot = snapshot
-        self.live = live
-        self.interest = interest
-        self.outdated = False
-
-    def wants(self, t: str) -> bool:
-        """Whether messages of this type are to be sent."""
-        return self.interest is None or t in self.interest
-
-
-class Hearing:
-    """A cursor in a turn.
-
-    Attributes:
-        i: the next chunk to send.
-        due: not before this loop time.
-        resync: the next text goes as `npc.turn.sync`.
-        unit: of the journal, not before which the client knows of the turn.
-    """
-
-    __slots__ = ("due", "i", "resync", "turn", "unit")
-
-    def __init__(self, turn: Turn, i: int, resync: bool, unit: int = 0) -> None:
-        self.turn = turn
-        self.i = i
-        self.due = 0.0
-        self.resync = resync
-        self.unit = unit
 
 
 class Outbox:
@@ -122,6 +67,7 @@ class Outbox:
         self._dirty: dict[Latest, None] = {}
         self._parked: set[str] = set()
         self._scheduled = False
+        self._calm = False  # whether all was told but for words of turns
 
     @property
     def adrift(self) -> bool:
@@ -165,13 +111,14 @@ class Outbox:
         watch: Watch | None = None,
     ) -> None:
         """Read a stream from its present end on, and a state from its beginning."""
+        self._calm = False
         self._feeds[stream] = Feed(stream, stream.last, snapshot, live, interest, watch)
-        stream.listeners.add(self)
+        stream.readers.add(self)
 
     def unfollow(self, stream: Stream) -> None:
         """Stop reading a stream and its turns."""
         del self._feeds[stream]
-        stream.listeners.discard(self)
+        stream.readers.discard(self)
         self._dirty = {latest: None for latest in self._dirty if latest.stream is not stream}
         self._forget_turns(stream)
 
@@ -186,8 +133,8 @@ class Outbox:
         heir._hearings, self._hearings = self._hearings, {}
         heir._dirty, self._dirty = self._dirty, {}
         for stream in heir._feeds:
-            stream.listeners.discard(self)
-            stream.listeners.add(heir)
+            stream.readers.discard(self)
+            stream.readers.add(heir)
 
     def recover(
         self,
@@ -238,6 +185,7 @@ class Outbox:
 
     def park(self, reason: str) -> None:
         """Send events only, until every reason for that is gone."""
+        self._calm = False
         if reason not in self._parked:
             self._parked.add(reason)
             self._tally.count("parks")
@@ -260,15 +208,24 @@ class Outbox:
 
     def wake(self) -> None:
         """There may be something to send: look once everything of this moment has happened."""
+        self._calm = False
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._pump)
 
+    def look(self, *, words_alone: bool) -> None:
+        """A stream may have something new: send what can be sent."""
+        if self._scheduled:
+            return
+        if words_alone and self._calm and not self._gate.late:
+            self._speak()
+        else:
+            self._pump()
+
     def mark(self, latest: Latest) -> None:
-        """A latest-wins value has changed."""
+        """A latest-wins value has changed; `look` follows."""
         if self._feeds[latest.stream].wants(latest.t):
             self._dirty[latest] = None
-            self.wake()
 
     def withdraw(self) -> None:
         """What is not kept yet never will be: let nobody be told of it."""
@@ -296,6 +253,24 @@ class Outbox:
                     break
             if batch:
                 self._wire.write(batch)
+        self._calm = not more and self._has_told_all()
+
+    def _has_told_all(self) -> bool:
+        """Whether nothing but words of turns is left to tell."""
+        if self._owed or self._control or self._parked or self._dirty:
+            return False
+        knows_state = "world.state" in self.caps
+        for feed in self._feeds.values():
+            if feed.s != feed.stream.last or (knows_state and not feed.knows_state):
+                return False
+        return True
+
+    def _speak(self) -> None:
+        """The way of nearly all frames, for which nothing is looked at that is known."""
+        if self._wire is not None and self._wire.writable:
+            words = [self._words(one) for one in self._hearings.values() if self._lags(one)]
+            if words:
+                self._wire.write(words)
 
     def _units(self) -> Iterator[Sequence[Encoded]]:
         """Messages that belong together. Cursors move before each is yielded, so that the
@@ -317,11 +292,7 @@ class Outbox:
         if self._parked:
             return
         for hearing in list(self._hearings.values()):
-            if (
-                hearing.i < hearing.turn.published
-                and self._is_kept(hearing.unit)
-                and self._is_due(hearing)
-            ):
+            if self._lags(hearing):
                 yield (self._words(hearing),)
         if self._control:
             return  # an answer that shows the scene is not overtaken by a newer value
@@ -392,15 +363,23 @@ class Outbox:
         turn, i = hearing.turn, hearing.i
         message = turn.sync(i) if hearing.resync else turn.delta(i)
         hearing.i = turn.published
-        hearing.due = self._loop.time() + self.delta_s
         hearing.resync = False
-        self._tally.count("deltas_out")
-        self._tally.count("chunks_out", hearing.i - i)
+        if self.delta_s:
+            hearing.due = self._loop.time() + self.delta_s
+        self._tally.heard(hearing.i - i)
         if len(turn.streams) == 1:
             return message
         # Each of those who hear a whisper has a stream `me`, in an epoch of its own.
         ours = (stream for stream in turn.streams if stream in self._feeds)
         return message.in_epoch(next(ours, turn.streams[0]).ep)
+
+    def _lags(self, hearing: Hearing) -> bool:
+        """Whether there are words that the client lacks and may have."""
+        return (
+            hearing.i < hearing.turn.published
+            and (hearing.unit <= self._gate.durable or self._is_kept(hearing.unit))
+            and (not self.delta_s or self._is_due(hearing))
+        )
 
     def _is_kept(self, unit: int) -> bool:
         """Whether the store has a unit of the journal; looks again once it has more."""
@@ -410,7 +389,7 @@ class Outbox:
         return False
 
     def _is_due(self, hearing: Hearing) -> bool:
-        if not self.delta_s or self._loop.time() >= hearing.due:
+        if self._loop.time() >= hearing.due:
             return True
         self._loop.call_at(hearing.due, self.wake)
         return False

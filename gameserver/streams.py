@@ -1,5 +1,6 @@
 """Numbered event streams: written once by their owner, read by every listener at its own pace."""
 
+import asyncio
 import time
 import weakref
 from collections import deque
@@ -22,13 +23,24 @@ _SLACK = 64
 
 
 class Listener(Protocol):
-    """Somebody with a cursor in a stream."""
+    """Somebody who is told of everything the moment it happens."""
 
     def wake(self) -> None:
         """There is something new to read."""
 
     def mark(self, latest: "Latest") -> None:
         """A latest-wins value has changed."""
+
+
+class Reader(Protocol):
+    """Somebody with a cursor in a stream, who looks once everything of a moment has happened."""
+
+    def look(self, *, words_alone: bool) -> None:
+        """There may be something new to read; `words_alone`: but for words of turns there is not,
+        in this stream."""
+
+    def mark(self, latest: "Latest") -> None:
+        """A latest-wins value has changed; `look` follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +74,7 @@ class Stream:
     Attributes:
         id, ep: `st` and `ep` of its messages.
         last: number of the newest event; 0 before the first.
-        listeners: who is told about new events.
+        listeners, readers: who is told about new events, at once and a little later.
         latest: its latest-wins values.
     """
 
@@ -71,12 +83,15 @@ class Stream:
         self.ep = epoch
         self.last = 0
         self.listeners: set[Listener] = set()
+        self.readers: set[Reader] = set()
         self.latest: weakref.WeakSet[Latest] = weakref.WeakSet()
         self._flow = flow
         self._window: deque[Event] = deque()
         self._bytes = 0
         self._book = book
         self._trimmed = 0  # the last event that the book was told to forget
+        self._stirred = False  # whether the readers are about to look
+        self._words_alone = True  # at nothing but words
 
     @property
     def unit(self) -> int:
@@ -125,10 +140,29 @@ class Stream:
             return None
         return [self._window[-index] for index in range(missing, 0, -1)]
 
-    def wake(self) -> None:
-        """Tell everybody to look again."""
+    def wake(self, *, words_alone: bool = False) -> None:
+        """Tell everybody to look again; `words_alone`: only a turn has got words."""
         for listener in self.listeners:
             listener.wake()
+        self.stir(words_alone=words_alone)
+
+    def stir(self, *, words_alone: bool = False) -> None:
+        """Let the readers look once everything of this moment has happened: all in one callback of
+        the event loop, since to schedule one costs as much as half a look."""
+        self._words_alone = self._words_alone and words_alone
+        if self.readers and not self._stirred:
+            self._stirred = True
+            asyncio.get_running_loop().call_soon(self._let_read)
+
+    def _let_read(self) -> None:
+        words_alone, self._words_alone = self._words_alone, True
+        self._stirred = False
+        for reader in tuple(self.readers):
+            try:
+                reader.look(words_alone=words_alone)
+            except Exception as fault:  # the others read all the same
+                context = {"message": "a client could not be told", "exception": fault}
+                asyncio.get_running_loop().call_exception_handler(context)
 
     def _trim(self) -> None:
         flow = self._flow
@@ -177,6 +211,9 @@ class Latest:
         self._message = None
         for listener in self.stream.listeners:
             listener.mark(self)
+        for reader in self.stream.readers:
+            reader.mark(self)
+        self.stream.stir()
 
     def message(self) -> Encoded:
         """The newest value."""

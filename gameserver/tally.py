@@ -18,6 +18,17 @@ class Tally:
         """Something happened, `amount` times."""
         self._counts[name] += amount
 
+    def sent(self, frames: int, size: int) -> None:
+        """Frames were written, of `size` bytes together. As `heard`, it is called for each delta
+        and listener."""
+        self._counts["frames_out"] += frames
+        self._counts["bytes_out"] += size
+
+    def heard(self, chunks: int) -> None:
+        """A delta of so many chunks was written to a listener."""
+        self._counts["deltas_out"] += 1
+        self._counts["chunks_out"] += chunks
+
     def measure(self, name: str, value: int | None) -> None:
         """One value of a measure; None, for what did not come to pass, is left out."""
         if value is not None:

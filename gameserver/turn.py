@@ -8,12 +8,18 @@ from gameserver.messages import Delta, TurnSync
 from gameserver.protocol import Encoded, encode, encoded_size
 from gameserver.streams import Stream
 
+#: By how much later than usual the next piece comes, for each second that this one was late.
+_CALMING = 2.0
+#: Pieces never come more rarely than usual by more than this factor.
+_RAREST = 3.0
+
 
 class Turn:
     """Text as it grows, and its merged messages, encoded once however many listen.
 
     Chunks become visible to listeners when they are published: the first at once, later ones
-    together every `merge_s`.
+    together every `merge_s`. If the event loop has more to do than it can, which shows in timers
+    that ring late, pieces become fewer and larger: each costs a system call per listener.
 
     Attributes:
         id, npc: whose words these are.
@@ -32,7 +38,7 @@ class Turn:
         self.published = 0
         self.bytes = 0
         self.first_at: float | None = None
-        self._merge_s = merge_s
+        self._merge_s = self._pause_s = merge_s
         self._loop = asyncio.get_running_loop()
         self._published_at = -merge_s
         self._timer: asyncio.TimerHandle | None = None
@@ -49,11 +55,16 @@ class Turn:
         self.chunks.append(text)
         self.bytes += encoded_size(text)
         if self._timer is None:
-            wait = self._published_at + self._merge_s - self._loop.time()
-            if self.published == 0 or wait <= 0:
+            due, now = self._published_at + self._pause_s, self._loop.time()
+            if self.published == 0 or due <= now:
                 self.publish()
             else:
-                self._timer = self._loop.call_later(wait, self.publish)
+                self._timer = self._loop.call_at(due, self._ring, due)
+
+    def _ring(self, due: float) -> None:
+        late_s = self._loop.time() - due
+        self._pause_s = min(self._merge_s + _CALMING * late_s, _RAREST * self._merge_s)
+        self.publish()
 
     def publish(self) -> None:
         """Show everything to the listeners now."""
@@ -67,7 +78,7 @@ class Turn:
         self.published = len(self.chunks)
         self._published_at = self._loop.time()
         for stream in self.streams:
-            stream.wake()
+            stream.wake(words_alone=True)
 
     def text(self, end: int | None = None) -> str:
         """All text, or that of the chunks before `end`."""

@@ -52,6 +52,17 @@ class Watch:
             self._full = False
             self._far = 0 if state.has_sight else rev  # it may lack moves that it could not see
 
+    @property
+    def is_current(self) -> bool:
+        """Whether there is nothing to tell."""
+        registers, state, begun = self._state.registers, self._state, self._begun
+        return (
+            not self._full
+            and self._rev >= max(state.published, begun)
+            and self._far >= max(state.far_published, begun)
+            and max(self._rev, self._since) >= registers.forgotten
+        )
+
     def messages(self, is_kept: Callable[[int], bool]) -> Iterator[Encoded]:
         """What the client is to be told now. The cursors have moved before each is yielded.
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -128,6 +130,95 @@ async def test_chunks_are_merged_between_publications() -> None:
     assert deltas == ["a", "bcdef"]
 
 
+class Clock:
+    """A loop as far as a turn needs one: its time is set, and its timers are rung, by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.due = 0.0
+        self._ring: Callable[[], None] | None = None
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, due: float, callback: Callable[..., None], *args: object) -> Mock:
+        self.due, self._ring = due, partial(callback, *args)
+        return Mock()
+
+    def ring(self, late_s: float) -> None:
+        self.now, ring = self.due + late_s, self._ring
+        assert ring is not None
+        ring()
+
+
+async def test_a_loop_that_is_late_gets_fewer_and_larger_pieces_but_the_first_word_at_once() -> (
+    None
+):
+    scene, clock, merge_s = Scene(), Clock(), 0.03
+    turn = scene.start(merge_s)
+    turn._loop = clock  # type: ignore[assignment]
+    turn.append("a")
+    assert turn.published == 1
+    pauses = []
+    for late_s in (0.0, 0.01, 0.2, 0.0, 0.0):
+        turn.append("b")
+        pauses.append(round(clock.due - clock.now, 6))
+        clock.ring(late_s)
+        assert turn.published == len(turn.chunks)
+    # As usual, then by how late the last one was, but never without bound; and back again.
+    assert pauses == [0.03, 0.03, 0.05, 0.09, 0.03]
+    late = scene.start(merge_s)
+    late._loop = clock  # type: ignore[assignment]
+    late.append("a")
+    assert late.published == 1
+
+
+async def test_a_client_that_lacks_nothing_but_words_is_told_all_else_that_comes() -> None:
+    scene = Scene()
+    ann = Client(scene.stream)
+    private = Stream("me", 1, SETTINGS.flow)
+    ann.outbox.follow(private, ann.snapshot, list)
+    state = Latest("npc.state", scene.stream, lambda rev: Gap(rev, rev))
+    turn = scene.start()
+    happens: dict[str, Callable[[], None]] = {
+        "presence": partial(scene.stream.append, "presence", Ack()),
+        "player.said": partial(private.append, "player.said", Ack()),
+        "npc.state": state.changed,
+        "ack": lambda: ann.outbox.tell(encode("ack", Ack())),
+    }
+    for t, happen in happens.items():
+        for _ in range(2):  # words, and nothing else
+            turn.append("word ")
+            await asyncio.sleep(0)
+        ann.wire.sent.clear()
+        happen()
+        turn.append("word ")
+        await asyncio.sleep(0)
+        assert {m["t"] for m in ann.wire.messages()} == {t, "npc.delta"}
+    ann.outbox.park("pause")
+    ann.wire.sent.clear()
+    for _ in range(2):
+        turn.append("word ")
+        await asyncio.sleep(0)
+    assert ann.wire.sent == []
+
+
+async def test_a_client_that_cannot_be_told_keeps_nothing_from_the_others() -> None:
+    scene = Scene()
+    clients = [Client(scene.stream) for _ in range(3)]
+    clients[1].wire.write = Mock(side_effect=RuntimeError)  # type: ignore[method-assign]
+    faults: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: faults.append(context))
+    turn = scene.start()
+    await asyncio.sleep(0)
+    turn.append("word")
+    await asyncio.sleep(0)
+    assert [len(client.wire.sent) for client in clients] == [2, 0, 2]
+    assert faults
+    assert all(isinstance(fault["exception"], RuntimeError) for fault in faults)
+
+
 async def test_a_latest_value_is_sent_once_and_newest() -> None:
     scene = Scene()
     ann = Client(scene.stream)
@@ -182,7 +273,7 @@ async def test_a_client_that_left_hears_no_more() -> None:
     scene.end()
     await asyncio.sleep(0)
     assert [m["t"] for m in ann.wire.messages()] == ["npc.turn.start"]
-    assert not scene.stream.listeners
+    assert not scene.stream.readers
 
 
 async def test_old_events_leave_the_window() -> None:
