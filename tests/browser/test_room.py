@@ -149,3 +149,27 @@ async def test_a_second_player_walks_in_beside_the_first(visit: Visit) -> None:
     await expect(page.locator("iframe")).to_have_count(0)
     await expect(page.locator(".walker")).to_have_count(1)
     await expect(page.locator(".note", has_text="Second player left")).to_have_count(1)
+
+
+async def test_what_others_say_late_pulls_nobody_back(visit: Visit) -> None:
+    page = await visit("Ada", query="?instance=echo")
+    positions = await page.evaluate("""async () => {
+      const { Steps } = await import("/room/steps.js");
+      const view = { bounds: [[0, 0], [10, 10]], clamp: (pos) => pos, unproject: () => [0, 0] };
+      const told = [], at = [];
+      const on = { onStep: () => {}, onTell: (pos) => told.push(pos) };
+      const steps = new Steps(document.createElement("div"), view, on);
+      steps.place([0, 0]);
+      const say = (pos) => { steps.place(pos); at.push(steps.pos); };
+      await steps.walkTo([3, 0]);
+      say([0, 0]); // from before the walk
+      await steps.walkTo([6, 0]);
+      say([0, 0]);
+      say([3, 0]); // our own word, and not our last
+      say([6, 0]);
+      say([9, 9]); // somebody has moved us
+      await steps.walkTo([1, 1]);
+      say([5, 5]); // and does so again, before our word is back
+      return at;
+    }""")
+    assert positions == [[3, 0], [6, 0], [6, 0], [6, 0], [9, 9], [5, 5]]

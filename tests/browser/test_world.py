@@ -122,3 +122,24 @@ async def test_nothing_from_outside_becomes_markup(visit: Visit) -> None:
     assert await page.locator("img:not(.scenery, .fire, .door img), body script").count() == 0
     assert "broken" not in (await page.title()).split("<")[0]
     assert (await page.title()).startswith("<img")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1440, 900), (1920, 1080)])
+async def test_no_row_of_the_world_is_cut(visit: Visit, width: int, height: int) -> None:
+    page = await visit("Ada", width=width, height=height, query=f"?instance=rows{width}")
+    await expect(page.locator("#world .things li")).not_to_have_count(0)
+    await expect(page.locator("#world .quests li")).to_have_count(1)
+    cut = await page.evaluate("""() => {
+      const room = document.querySelector("#world").getBoundingClientRect();
+      return [...document.querySelectorAll("#world li, #world button, #world label")]
+        .filter((row) => !row.closest(".feed"))
+        .filter((row) => row.getBoundingClientRect().bottom > room.bottom
+          || row.scrollWidth > row.parentElement.clientWidth)
+        .map((row) => row.textContent);
+    }""")
+    assert cut == []
+    boxes = page.locator("#world .columns > div")
+    assert (
+        await boxes.evaluate_all("(all) => all.filter((b) => b.scrollHeight > b.clientHeight)")
+        == []
+    )

@@ -6,6 +6,7 @@ const KEYS = {
 };
 const CROSSING_S = 5; // how long it takes to walk across the whole room
 const TELL_MS = 100; // how often others are told where we are
+const ECHO_MS = 3000; // what we told and nobody has repeated by then was not taken
 // A page that was asleep does not leap, and a frame may bear an earlier time than its request.
 const STEP_S = { least: 0.001, most: 0.1 };
 const TYPING = "input, textarea, select, [contenteditable]";
@@ -16,6 +17,8 @@ export class Steps {
   #arrived = null; // resolves the promise of the walk to the target
   #moving = false;
   #toldAt = 0;
+  #told = []; // positions on their way, oldest first: what is said before they are back is older
+  #said = ""; // what others said last
   pos = null; // where we are by our own count; null: nowhere
 
   /**
@@ -52,9 +55,18 @@ export class Steps {
     this.#arrived = null;
   }
 
-  /** Others say where we are: it counts unless we are walking just now. */
+  /**
+   * Others say where we are: it counts unless we are walking just now, or it is only our own word of
+   * a moment ago.
+   */
   place(pos) {
-    if (!this.#moving) this.pos = pos;
+    const said = JSON.stringify(pos);
+    if (performance.now() - this.#toldAt > ECHO_MS) this.#told = [];
+    const echo = this.#told.indexOf(said);
+    if (echo >= 0) this.#told.splice(0, echo + 1);
+    else if (said !== this.#said) this.#told = []; // somebody else has moved us
+    this.#said = said;
+    if (!this.#moving && !this.#told.length) this.pos = pos;
   }
 
   #press(event) {
@@ -91,6 +103,7 @@ export class Steps {
 
   #tell(now) {
     this.#toldAt = now;
+    this.#told.push(JSON.stringify(this.pos));
     this.onTell(this.pos);
   }
 
