@@ -38,7 +38,8 @@ def _parts(container: object) -> Iterable[object]:
 
 def sizes(*roots: object) -> Counter[str]:
     """Items in the containers of all objects of ours that can be reached, by class and attribute;
-    those of containers in containers count for the outermost one."""
+    those of containers in containers count for the outermost one. What has a greatest length
+    is not counted."""
     gc.collect()
     found, seen = Counter[str](), set[int]()
     todo: list[tuple[str, object]] = [("", root) for root in roots]
@@ -48,8 +49,11 @@ def sizes(*roots: object) -> Counter[str]:
             if id(thing) in seen:
                 continue
             seen.add(id(thing))
-            parts = _parts(thing)
-            found[name] += sum(1 for _ in parts)
+            parts = list(_parts(thing))
+            if isinstance(thing, deque) and thing.maxlen is not None:
+                parts = list(filter(_is_ours, parts))
+            else:
+                found[name] += len(parts)
             todo += [(name, part) for part in parts]
         elif _is_ours(thing) and id(thing) not in seen and not isinstance(thing, type):
             seen.add(id(thing))

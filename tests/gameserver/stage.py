@@ -20,6 +20,7 @@ from engine.scripted import ScriptedModel
 from engine.tokenizer import Tokenizer
 from gameserver.game import GameServer
 from gameserver.settings import Settings
+from gameserver.stores.store import Store
 from npc.cast import Cast
 from npc.notes import SourceMaker
 
@@ -126,10 +127,12 @@ async def serving(
     pack: dict[str, Any] | None = None,
     reply_settings: dict[str, Any] | None = None,
     sources: Sequence[SourceMaker] = (),
+    kept_in: Store | None = None,
     **sections: Any,
 ) -> AsyncIterator[GameServer]:
     """A running game server whose NPCs say `replies` in turn, one byte a step, and have in mind
-    what `sources` say; `pack` changes the scene, `sections` the settings.
+    what `sources` say; `pack` changes the scene, `sections` the settings. Worlds are `kept_in` a
+    store that is open, or else in memory.
     """
     settings = settings_with(replies=reply_settings or {}, **sections)
     config = msgspec.structs.replace(settings.engine, script_step_ms=step_ms)
@@ -137,7 +140,7 @@ async def serving(
     await engine.start()
     cast = Cast(engine, settings.replies, sources=sources)
     await cast.open(write_pack(folder / "pack", **(pack or {})))
-    server = GameServer(cast, settings, inspect=inspect)
+    server = GameServer(cast, settings, inspect=inspect, store=kept_in)
     await server.start()
     try:
         yield server

@@ -115,5 +115,5 @@ async def test_no_container_grows_with_those_who_come_and_go(
             for name in found[-1]
             if found[-1][name] > found[1][name] + _ROOM.get(name, 24)
         }
-        assert not grown, grown
+        assert not grown, "\n".join(f"{name} {sizes}" for name, sizes in grown.items())
         assert server.gauges()["sessions_begun"] >= 5 * _ROUND
