@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from struct import Struct
+from struct import Struct, unpack_from
 from typing import Any
 
 from websockets.asyncio.server import Server, ServerConnection
@@ -28,6 +28,8 @@ from gameserver.tally import Tally
 #: The first byte of a whole message, and heads of frames by length.
 _TEXT, _BINARY = 0x80 | Opcode.TEXT, 0x80 | Opcode.BINARY
 _SHORT, _MEDIUM, _LONG = Struct("!BB"), Struct("!BBH"), Struct("!BBQ")
+#: Where Linux has `tcpi_bytes_acked` in its `struct tcp_info`.
+_ACKNOWLEDGED = 120
 #: Pieces of one message. The library has the same limit, and keeps each piece by itself.
 _MOST_PIECES = 4096
 _CONTROL = frozenset({Opcode.PING, Opcode.PONG, Opcode.CLOSE})
@@ -122,7 +124,8 @@ class GuardedConnection(ServerConnection):
         self._pieces: bytearray | None = None  # of a message that is not whole yet
         self._piece_count = 0
         self._begun = Opcode.TEXT
-        self._unsent = 0  # bytes in the write buffer when we last looked for a stall
+        self._unsent = 0  # bytes in the write buffer when we last looked for a stall,
+        self._taken = 0  # and those that had arrived by then
         self._made = False  # whether the library knows of this connection
         self._turned_away = False
         self._heard = time.monotonic()
@@ -365,11 +368,25 @@ class GuardedConnection(ServerConnection):
 
     def _watch_for_stall(self) -> None:
         self._unsent = self.transport.get_write_buffer_size()
+        self._taken = self._count_taken()
         self._stall = self.loop.call_later(self._guards.stall_s, self._look_for_stall)
+
+    def _count_taken(self) -> int:
+        """Bytes that the client's machine has acknowledged, for connections with TLS: below that is
+        another buffer, which takes more only now and then. 0 without, and where nobody tells."""
+        if not hasattr(socket, "TCP_INFO") or self.transport.get_extra_info("ssl_object") is None:
+            return 0
+        sock: socket.socket = self.transport.get_extra_info("socket")
+        try:
+            told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED + 8)
+        except OSError:  # it is closed already, and we are about to be told
+            return 0
+        return unpack_from("=Q", told, _ACKNOWLEDGED)[0] if len(told) >= _ACKNOWLEDGED + 8 else 0
 
     def _look_for_stall(self) -> None:
         """Who reads slowly is alive: its buffer is bounded, and what it misses comes merged."""
-        if self.transport.get_write_buffer_size() < self._unsent:
+        left = self.transport.get_write_buffer_size()
+        if left < self._unsent or self._count_taken() > self._taken:
             self._watch_for_stall()
             return
         self._tally.count("stalled")

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import json
 import socket
+import ssl
 import subprocess
 import time
 import tracemalloc
@@ -20,7 +21,7 @@ from gameserver.protocol import Close
 from tests.gameserver.cases.oracle import Level
 from tests.gameserver.player import Player
 from tests.gameserver.proxy import Proxy
-from tests.gameserver.raw import BINARY, TEXT, RawClient, frame, narrow
+from tests.gameserver.raw import BINARY, TEXT, RawClient, frame, narrow, upgrade_request
 from tests.gameserver.stage import SCENE, serving, until
 
 #: All times that matter here, short; the system's own is out of the way.
@@ -188,15 +189,59 @@ async def test_a_connection_that_is_closed_is_gone_soon_however_slowly_it_is_rea
         client.drop()
 
 
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """Of this machine, with its key."""
+    made = tmp_path / "certificate.pem"
+    command = f"openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=x -out {made} -keyout {made}"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    return made
+
+
+async def test_who_reads_slowly_is_kept_with_tls_as_well(tmp_path: Path, certificate: Path) -> None:
+    """What waits below TLS goes out in large steps: that nothing leaves the buffer above it for a
+    while does not mean that nothing is read."""
+    tls = {"certificate": str(certificate), "key": str(certificate)}
+    guards = {**GUARDS, "ping_interval_s": 60.0, "stall_s": 0.4}
+    async with serving(tmp_path, [WORDS], guards=guards, tls=tls) as server:
+        trust = ssl.create_default_context(cafile=str(certificate))
+        trust.check_hostname = False
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+
+        def come() -> ssl.SSLSocket:
+            sock.connect(("127.0.0.1", server.port))
+            slow = trust.wrap_socket(sock)
+            slow.sendall(upgrade_request())
+            slow.sendall(message("identify", player="eve"))
+            slow.sendall(message("scene.join", 1, scene=SCENE))
+            return slow
+
+        def crawl(slow: ssl.SSLSocket, seconds: float) -> None:
+            began = time.monotonic()
+            while time.monotonic() - began < seconds:
+                slow.recv(1000)
+                time.sleep(0.05)
+
+        slow = await asyncio.to_thread(come)
+        await until(lambda: server.gauges()["members"] == 1)
+        actor = server._world.actors[SCENE]
+        for _ in range(60):
+            actor.happenings.happen("thunder", "x" * 4000)
+            await asyncio.sleep(0)
+        await asyncio.to_thread(crawl, slow, 2.0)
+        assert server.gauges()["connections"] == 1
+        assert server.gauges().get("stalled", 0) == 0
+        began = time.monotonic()  # and once it stops, it is gone
+        await until(lambda: server.gauges().get("stalled", 0) == 1)
+        assert time.monotonic() - began < PROMISED_S
+        slow.close()
+
+
 async def test_who_connects_with_tls_and_says_nothing_is_gone_as_soon_as_without(
-    tmp_path: Path,
+    tmp_path: Path, certificate: Path
 ) -> None:
-    certificate = tmp_path / "certificate.pem"
-    make = (
-        f"openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -out {certificate}"
-    )
-    asked = [*make.split(), "-keyout", certificate]
-    subprocess.run(asked, check=True, capture_output=True)  # noqa: ASYNC221
     tls = {"certificate": str(certificate), "key": str(certificate)}
     async with serving(tmp_path, [WORDS], guards=GUARDS, tls=tls) as server:
         began = time.monotonic()
