@@ -87,6 +87,8 @@ async def evening(folder: Path, private: list[str], answers: list[str]) -> list[
         await ann.ask("world.event", {"name": "thunder", "data": private[0], "scope": "player"})
         await aside(private[1])  # out of Cy's earshot
         assert (await cy.hear("Good evening?", npc="mira"))["text"] == PUBLIC
+        moods = {m["d"]["mood"] for m in cy.log if m["t"] == "npc.state"}
+        assert moods == {"neutral"}, "a rude word in private, and a bang that one alone has heard"
         # He loses his line, in the window and beyond it, while others whisper.
         for more in (0, 20):
             welcome = next(m["d"] for m in reversed(cy.log) if m["t"] == "welcome")
