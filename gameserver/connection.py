@@ -221,9 +221,8 @@ class Connection:
             if wish.resume is not None:
                 self._shown.admit(wish)  # before anything is touched
                 return await house.sessions.fetch(wish.resume, self._shown.account(wish.player))
-        elif message.t == "scene.join" and (session := self._session) is not None:
-            # Nobody is let into a scene with a session that goes on at another node.
-            return await session.prepare(message) if await house.sessions.has(session) else None
+        elif message.t == "scene.join" and self._session is not None:
+            return await self._session.prepare(message, house.sessions.bind)
         return None
 
     async def _go_on(self, message: Message, frame: str | bytes, elsewhere: Elsewhere) -> None:

@@ -1,10 +1,15 @@
 """What a session writes down of itself, so that its player can go on at another process."""
 
+import secrets
+
 import msgspec
 
 from gameserver.protocol import PRIVATE, now_ms
 from gameserver.stores.journal import Book, Shelf
 from gameserver.streams import empty_log
+
+_DIGEST_BYTES = 32
+_MARK_BYTES = 8
 
 
 class Person(msgspec.Struct, frozen=True, array_like=True):
@@ -51,6 +56,11 @@ class Diary:
         self.book.put("token", digest)
         self.book.put("seal", seal)
 
+    def hold(self, digest: bytes) -> None:
+        """Whoever is about to take it over with what is known of its token so far, comes too late:
+        the same token looks different now."""
+        self.book.put("token", digest + secrets.token_bytes(_MARK_BYTES))
+
     def enter(self, stream: str, scene: str, instance: str | None) -> None:
         """It is in a scene."""
         self.book.put(f"in/{stream}", msgspec.msgpack.encode((scene, instance)))
@@ -94,7 +104,7 @@ class Diary:
 
     def kept_token(self) -> bytes:
         """See `token`."""
-        return self.book.take("token").get("", b"")
+        return read_token(self.book.take("token").get("", b""))
 
     def kept_seal(self) -> bytes | None:
         """See `token`."""
@@ -104,6 +114,11 @@ class Diary:
         """See `pace`."""
         found = self.book.take("pace").get("")
         return None if found is None else msgspec.msgpack.decode(found, type=Pace)
+
+
+def read_token(value: bytes) -> bytes:
+    """The digest of a token, see `Diary.token`; it may have been marked since."""
+    return value[:_DIGEST_BYTES]
 
 
 def read_person(value: bytes) -> Person:

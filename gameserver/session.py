@@ -4,7 +4,7 @@ It outlives the connection, see `sessions`.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -27,6 +27,7 @@ from gameserver.tenants import player_of
 from gameserver.turn import Turn
 from gameserver.world import World, no_scene, stream_of
 
+Bind = Callable[["Session", str, str, str | None], Awaitable[None]]
 #: Between two looks at a client that acknowledges nothing, having nothing to acknowledge.
 _LOOK_S = 1.0
 _LAG = "lag"
@@ -155,9 +156,14 @@ class Session:
         """Stream ids of the scenes it is in."""
         return tuple(self._scenes)
 
-    async def prepare(self, message: Message) -> Elsewhere | None:
+    async def prepare(self, message: Message, bind: "Bind") -> Elsewhere | None:
         """Have the scene open that it is about to join, if it may: if not, `handle` refuses.
-        Returns the node that has it, if that is another one."""
+        Returns the node that has it, if that is another one.
+
+        Args:
+            bind: see `Sessions.bind`: nobody is let into a scene with a session that goes on at
+                another node.
+        """
         try:
             wanted = c.read(message)
         except Refusal:
@@ -168,7 +174,10 @@ class Session:
         stream = stream_of(wanted.scene, wanted.instance)
         if stream in self._scenes or len(self._scenes) >= self._limits.scenes_per_session:
             return None
-        return await self._world.open(wanted.scene, wanted.instance)
+        elsewhere = await self._world.open(wanted.scene, wanted.instance)
+        if stream in self._world.actors and not self._scenes:
+            await bind(self, stream, wanted.scene, wanted.instance)
+        return elsewhere
 
     def part(self) -> None:
         """It goes on at another node: its seats here are free."""
@@ -283,8 +292,13 @@ class Session:
         limit = self._limits.scenes_per_session
         if stream not in self._scenes and len(self._scenes) >= limit:
             raise Refusal(Code.FORBIDDEN, "too many scenes at once", limit=limit, actual=limit + 1)
-        actor = self._world.enter(command.scene, command.instance)
-        joined = actor.join(self, command, re)
+        try:
+            actor = self._world.enter(command.scene, command.instance)
+            joined = actor.join(self, command, re)
+        except Refusal:
+            if stream not in self._scenes:
+                self.diary.leave(stream)  # it may have been bound to be there
+            raise
         if stream not in self._scenes:
             self.diary.enter(stream, command.scene, command.instance)
         self._scenes[stream] = actor

@@ -18,7 +18,7 @@ import structlog
 
 from gameserver.admission import Admission, Offences, TokenBucket
 from gameserver.commands import Resume
-from gameserver.diary import Diary, read_person, read_place
+from gameserver.diary import Diary, read_person, read_place, read_token
 from gameserver.messages import SceneMoved
 from gameserver.nodes.tickets import Tickets
 from gameserver.outbox import Outbox
@@ -32,6 +32,8 @@ from gameserver.tenants import EVERYTHING, Remit
 from gameserver.world import World
 
 _WINDOW_S = 60.0
+#: A node that has a session may enter a scene with it while another one is about to take it: once.
+_TRIES = 2
 #: Players whose wrong tokens are remembered; with more, the oldest are forgiven.
 _SUSPECTS = 10_000
 
@@ -153,15 +155,19 @@ class Sessions:
         if seat is not None and (seat.session.account != player or await self._is_ours(seat)):
             return seat.session
         bucket, store = f"session.{resume.session}", self._journal.store
-        token, person = await store.peek(bucket, "token"), await store.peek(bucket, "person")
-        if token is None or person is None:
-            return None
-        matches = hmac.compare_digest(token, _digest(resume.token))
-        if not matches or read_person(person).player != player:
-            self._suspect(player)
-            return None
-        elsewhere = await self.whereabouts(resume.session)
-        return elsewhere or await self._take_over(resume.session, token)
+        for _ in range(_TRIES):
+            token, person = await store.peek(bucket, "token"), await store.peek(bucket, "person")
+            if token is None or person is None:
+                return None
+            matches = hmac.compare_digest(read_token(token), _digest(resume.token))
+            if not matches or read_person(person).player != player:
+                self._suspect(player)
+                return None
+            elsewhere = await self.whereabouts(resume.session)
+            found = elsewhere or await self._take_over(resume.session, token)
+            if found is not None:
+                return found
+        return None
 
     async def _take_over(self, name: str, token: bytes) -> Session | Elsewhere | None:
         """A session that no node is known to have; None if it is over, or if its token is not this
@@ -234,14 +240,17 @@ class Sessions:
         task.add_done_callback(lambda _: self._fetching.pop(name, None))
         return await asyncio.shield(task)
 
-    async def has(self, session: Session) -> bool:
-        """Whether a session is still this node's, which is sure while it is in a scene: other nodes
-        leave it alone then. Raises `Refusal` (`busy`)."""
+    async def bind(self, session: Session, stream: str, scene: str, instance: str | None) -> None:
+        """A session that is in no scene is about to enter one of this node's. No other node takes
+        it when this returns; or one has, and it is `parted`. Raises `Refusal` (`busy`)."""
         seat = self._seats.get(session.id)
-        if seat is None or session.scenes:
-            return seat is not None
+        if seat is None or not self._journal.store.shared:
+            return
+        self._journal.begin()
+        session.diary.enter(stream, scene, instance)
+        session.diary.hold(seat.digest)
         try:
-            return await self._is_ours(seat)
+            await self._is_ours(seat)
         except StoreDown as down:
             msg = "nobody knows whose session this is just now"
             raise Refusal(Code.BUSY, msg, retry_ms=1000) from down
@@ -376,7 +385,7 @@ class Sessions:
         with contextlib.suppress(StoreDown):
             # A token that we gave last may never have been kept, and then nobody was told of it.
             token = await self._journal.store.peek(f"session.{name}", "token")
-            if token not in (seat.digest, seat.shown):
+            if token is None or read_token(token) not in (seat.digest, seat.shown):
                 seat.on_parted(None)  # it was taken up there
                 return
             found = await self._world.holders(scenes)

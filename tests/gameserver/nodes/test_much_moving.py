@@ -5,6 +5,7 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,10 @@ _FLOW = {"resume_s": 2.0, "window_events": 8, "answers": 4, "scene_idle_s": 0.1,
 
 
 @contextlib.asynccontextmanager
-async def node(folder: Path, redis: RedisServer, name: str) -> AsyncIterator[GameServer]:
+async def node(
+    folder: Path, redis: RedisServer, name: str, **settings: Any
+) -> AsyncIterator[GameServer]:
+    """A node in this process, whose leases do not end meanwhile."""
     url = f"redis://127.0.0.1:{redis.port}/0"
     store = RedisStore(url, name, f"{name}-1", f"ws://{name}.example", "troupe", 60.0)
     await store.open()
@@ -40,6 +44,7 @@ async def node(folder: Path, redis: RedisServer, name: str) -> AsyncIterator[Gam
             node=name,
             url=f"ws://{name}.example",
             nodes={"placement": "arrival"},
+            **settings,
         ) as server:
             yield server
     finally:
