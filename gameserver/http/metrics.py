@@ -140,7 +140,9 @@ class Metrics(Collector):
     def collect(self) -> Iterable[Metric]:
         """One metric a figure; figures that differ by cause or class only share one."""
         labelled: dict[str, CounterMetricFamily] = {}
-        for name, value in self._gauges().items():
+        # Counters begin at 0, not with their first event, which no rate would see.
+        figures = dict.fromkeys(COUNTERS, 0.0) | dict(self._gauges())
+        for name, value in figures.items():
             if match := BY_CAUSE.fullmatch(name):
                 family, code = match.groups()
                 metric = labelled.setdefault(

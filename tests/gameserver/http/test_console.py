@@ -175,6 +175,7 @@ def test_metrics_are_typed_labelled_by_cause_and_rendered_at_most_once_a_second(
     for family, code in (("errors", "bad_json"), ("closes", "1000"), ("turns_ended", "completed")):
         (sample,) = families[f"troupe_{family}"].samples
         assert sample.labels == {"code": code}
+    assert families["troupe_halts"].samples[0].value == 0, "none yet, and shown all the same"
     figures["steps"] = 4.0
     now[0] = 0.9
     assert b"troupe_steps_total 3.0" in metrics.render()
