@@ -4,6 +4,8 @@ The drawing is laid out in rows: a stage stands below all that lead to it. Ways 
 rows, and ways back, go around at the right.
 """
 
+import re
+import unicodedata
 from collections.abc import Iterator
 from html import escape
 
@@ -28,6 +30,8 @@ _STYLE = "".join(
         "path.time{stroke-dasharray:4 3}",
     )
 )
+#: What no XML may hold, not even escaped.
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ARROW = (
     '<marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" '
     'orient="auto"><path d="M0 0 8 4 0 8z" style="fill:#57606a;stroke:none"/></marker>'
@@ -52,7 +56,7 @@ def graph_svg(quest: Quest, now: str = "") -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" role="img" class="quest-graph">',
-        f"<title>{escape(quest.title)}</title><style>{_STYLE}</style><defs>{_ARROW}</defs>",
+        f"<title>{_escaped(quest.title)}</title><style>{_STYLE}</style><defs>{_ARROW}</defs>",
     ]
     for stage in quest.stages.values():
         ways = list(_ways(stage))
@@ -184,9 +188,25 @@ def _around(
 def _text(kind: str, x: int, y: int, text: str, most: int) -> str:
     if not text:
         return ""
-    shown = text if len(text) <= most else text[: most - 1] + "…"
-    hint = "" if shown == text else f"<title>{escape(text)}</title>"
-    return f'<text class="{kind}" x="{x}" y="{y}" text-anchor="middle">{hint}{escape(shown)}</text>'
+    shown = _cut(text, most)
+    hint = "" if shown == text else f"<title>{_escaped(text)}</title>"
+    place = f'class="{kind}" x="{x}" y="{y}" text-anchor="middle"'
+    return f"<text {place}>{hint}{_escaped(shown)}</text>"
+
+
+def _cut(text: str, most: int) -> str:
+    """A text that takes the room of `most` letters; wide ones take that of two."""
+    room = 0
+    for at, letter in enumerate(text):
+        room += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        if room > most:
+            return text[: at - 1] + "…"
+    return text
+
+
+def _escaped(text: str) -> str:
+    """A text that is nothing but text in XML."""
+    return escape(_NO_XML.sub("\ufffd", text))
 
 
 def _plain(text: str) -> str:

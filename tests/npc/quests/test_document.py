@@ -1,5 +1,6 @@
 """A quest that cannot work is refused when it is read, with file, line and what would be right."""
 
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -127,3 +128,37 @@ def test_drawings_hold_every_stage_and_nothing_that_breaks_out(tmp_path: Path) -
     assert mermaid(quest).count(" --> ") == 5 + 1 + 2
     assert dot(quest).count(" -> ") == 5
     assert "<b>" not in graph_svg(quest)
+
+
+WILD = [
+    "<script>alert(1)</script>",
+    "</text></svg><script>alert(1)</script>",
+    "\"'><g onload=alert(1)>",
+    "]]><!-- &lol; <![CDATA[",
+    "\x00\x0b\x1b[2J\ud800\ufffe",
+    "\u202egnp.exe\u200b",
+    "x" * 10_000,
+    "旅" * 10_000,
+    "${7*7}{{7*7}}`\n\t--> [*]",
+]
+
+
+@pytest.mark.parametrize("wild", WILD)
+def test_names_of_a_quest_are_text_in_its_drawings_and_keep_to_their_boxes(
+    tmp_path: Path, wild: str
+) -> None:
+    quest = read(write(tmp_path))["mill"]
+    stages = {
+        key: replace(stage, journal=wild, ending=stage.ending and wild)
+        for key, stage in quest.stages.items()
+    }
+    quest = replace(quest, title=wild, stages=stages)
+    svg = ElementTree.fromstring(graph_svg(quest, now="gone").encode())
+    names = {element.tag.rpartition("}")[2] for element in svg.iter()}
+    assert names == {"svg", "title", "style", "defs", "marker", "path", "rect", "text"}
+    assert not [key for each in svg.iter() for key in each.attrib if key.startswith("on")]
+    for text in svg.iter("{http://www.w3.org/2000/svg}text"):
+        shown = (text.text or "") + "".join(child.tail or "" for child in text)
+        assert sum(2 if letter == "旅" else 1 for letter in shown) <= 40
+    for drawing in (mermaid(quest), dot(quest)):
+        assert wild not in drawing or wild.isalnum()
