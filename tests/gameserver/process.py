@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -115,3 +116,8 @@ def _be_a_node(wish: dict[str, Any], ports: Connection) -> None:
 
     with mock.patch("gameserver.app.load_vocabulary", return_value=VOCABULARY):
         asyncio.run(node.run(on_ready=tell))
+
+
+if __name__ == "__main__":  # as `benchmarks.load` starts it, which names the ports itself
+    told, ports = multiprocessing.Pipe()
+    _be_a_node(json.loads(sys.argv[1]), ports)
