@@ -12,7 +12,7 @@ from engine.remote.config import RemoteConfig
 from gameserver.addresses import Networks
 from gameserver.nodes.settings import NodesSettings
 from gameserver.overload.settings import OverloadSettings
-from gameserver.settings_faults import fault_in
+from gameserver.settings_faults import fault_in, printable
 from gameserver.state.settings import StateSettings
 from npc.safety.settings import SafetySettings
 from npc.settings import MemorySettings, ReplySettings
@@ -25,6 +25,9 @@ Rate = Annotated[float, msgspec.Meta(gt=0)]
 
 class SettingsError(ValueError):
     """A settings file cannot be used; the message names file, field and problem."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 class _Strict(yaml.SafeLoader):

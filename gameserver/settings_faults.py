@@ -124,6 +124,11 @@ def _wrong(value: Any, kind: inspect.Type, path: str) -> Fault:
     return Fault(path, f"{shown(value)} will not do; it takes {takes(kind)}")
 
 
+def printable(text: str) -> str:
+    """Text for a terminal: on one line, where whatever is no visible character shows as U+FFFD."""
+    return "".join(each if each.isprintable() else "\ufffd" for each in text)
+
+
 def shown(value: Any) -> str:
     """A value as it would be written in a settings file, on one line and cut if it is long."""
     if isinstance(value, float) and not math.isfinite(value):
@@ -132,7 +137,7 @@ def shown(value: Any) -> str:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except (ValueError, RecursionError):
         text = "a value within itself"
-    text = "".join(each if each.isprintable() else "\ufffd" for each in text[: _SHOWN + 1])
+    text = printable(text[: _SHOWN + 1])
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 

@@ -1,8 +1,11 @@
 """Fixtures that several packages need."""
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from engine.weights.fetch import fetch_model
 from engine.weights.gguf import GGUFCheckpoint
@@ -11,6 +14,19 @@ from engine.weights.gguf import GGUFCheckpoint
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--seeds N`: how many times the tests of cut lines are repeated, each time otherwise."""
     parser.addoption("--seeds", type=int, default=20, help="repetitions of tests of cut lines")
+
+
+@pytest.fixture(autouse=True)
+def _how_is_logged_ends_with_a_test() -> Iterator[None]:
+    """`troupe serve`, run in this process, sets it up for the whole of it."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    if structlog.is_configured():
+        ours = structlog.stdlib.ProcessorFormatter
+        root.handlers = [h for h in root.handlers if not isinstance(h.formatter, ours)]
+        root.setLevel(level)
+        structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

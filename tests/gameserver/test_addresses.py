@@ -111,7 +111,7 @@ def test_a_host_with_a_whole_network_counts_as_one() -> None:
 def test_what_is_no_network_is_told_at_the_start(tmp_path: Path, field: str, network: str) -> None:
     file = tmp_path / "troupe.yaml"
     file.write_text(f"guards: {{{field}: ['{network}']}}")
-    with pytest.raises(SettingsError, match=r"\$\.guards"):
+    with pytest.raises(SettingsError, match=rf"troupe\.yaml: guards\.{field}: "):
         Settings.load(file)
 
 

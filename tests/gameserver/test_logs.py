@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -12,14 +11,10 @@ from gameserver import logs
 
 
 @pytest.fixture
-def lines() -> Iterator[io.StringIO]:
-    root = logging.getLogger()
-    handlers, level = root.handlers, root.level
+def lines() -> io.StringIO:
     stream = io.StringIO()
     logs.configure("info", stream)
-    yield stream
-    root.handlers, root.level = handlers, level
-    structlog.reset_defaults()
+    return stream
 
 
 def test_both_kinds_of_loggers_write_json_lines(lines: io.StringIO) -> None:
@@ -47,8 +42,6 @@ def test_no_local_variable_is_printed_for_people_either() -> None:
         def isatty(self) -> bool:
             return True
 
-    root = logging.getLogger()
-    handlers, level = root.handlers, root.level
     stream = Terminal()
     logs.configure("info", stream)
     try:
@@ -56,7 +49,4 @@ def test_no_local_variable_is_printed_for_people_either() -> None:
         raise ValueError(len(whispered))
     except ValueError:
         structlog.get_logger("troupe.test").exception("failed")
-    finally:
-        root.handlers, root.level = handlers, level
-        structlog.reset_defaults()
     assert "ValueError" in stream.getvalue() and "under the stone" not in stream.getvalue()

@@ -35,11 +35,9 @@ class Keyboard(io.StringIO):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_on_stdout_but_the_client() -> Iterator[None]:
+def _nothing_on_stdout_but_the_client() -> None:
     errors_only = structlog.make_filtering_bound_logger(logging.ERROR)
     structlog.configure(wrapper_class=errors_only)
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.fixture
