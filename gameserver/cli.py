@@ -17,6 +17,7 @@ from gameserver.complaint import complain, fail
 from gameserver.folders import CannotWrite, check_writable, data_folder
 from gameserver.help_words import Commands
 from gameserver.packs import CannotFind, find_packs
+from gameserver.settings_faults import fault_in
 
 # Everything that reaches the engine imports torch, which takes seconds: `serve` does so itself, and
 # help and `talk` come up at once.
@@ -270,8 +271,6 @@ def _overridden(settings: "Settings", given: dict[str, Any]) -> "Settings":
         CannotStart: an option is out of range.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
-    from gameserver.settings_faults import fault_in
-
     raw = msgspec.to_builtins(settings) | chosen
     try:
         return msgspec.convert(raw, type(settings))

@@ -27,6 +27,7 @@ from npc.memory.forgetting import export as export_player
 from npc.memory.forgetting import forget as forget_player
 from npc.memory.inspection import known, seen
 from npc.memory.opening import MemoryFileError
+from npc.memory.records import Scenes, everywhere
 from npc.settings import MemorySettings
 
 if TYPE_CHECKING:
@@ -85,9 +86,9 @@ def list_(
     """Say whom NPCs remember."""
     with _answers():
         if data is not None:
-            remit = _remit(tenant, config)
+            scenes = _scenes(tenant, config)
             with _book(data) as book:
-                rows = [asdict(row) for row in known(book, remit.scene)]
+                rows = [asdict(row) for row in known(book, scenes)]
         else:
             rows = _ask("GET", console, key, "", tenant=tenant)["players"]
     names = ("scene", "npc", "player", "name", "lines", "facts")
@@ -114,10 +115,10 @@ def show(
     """Show what an NPC remembers of a player, what is strongest first."""
     with _answers():
         if data is not None:
-            remit = _remit(tenant, config)
+            scenes = _scenes(tenant, config)
             with _book(data) as book:
                 now = int(datetime.now().timestamp() * 1000)
-                found = seen(book, MemorySettings(), npc, player, None, "", now, remit.scene)
+                found = seen(book, MemorySettings(), npc, player, None, "", now, scenes)
                 rows = [asdict(memory) for memory in found]
         else:
             path = f"/{quote(player, '')}/{quote(npc, '')}"
@@ -156,9 +157,9 @@ def export(
     """Print all that is kept of a player as JSON."""
     with _answers():
         if data is not None:
-            remit = _remit(tenant, config)
+            scenes = _scenes(tenant, config)
             with _book(data) as book:
-                found = export_player(book, player, remit.scene)
+                found = export_player(book, player, scenes)
         else:
             found = _ask("GET", console, key, f"/{quote(player, '')}", tenant=tenant)
     sys.stdout.write(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
@@ -229,6 +230,13 @@ def _print_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 class _NoAnswer(Exception):
     """What was asked for cannot be had; the message says why."""
+
+
+def _scenes(game: str | None, config: Path | None) -> Scenes:
+    """Which scenes of a folder are meant."""
+    if game is None and config is None:
+        return everywhere
+    return _remit(game, config).scene
 
 
 def _remit(game: str | None, config: Path | None, *, must_say: bool = False) -> "Remit":

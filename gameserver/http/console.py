@@ -17,15 +17,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.measures import Series
 from gameserver.access import LOOPBACK
+from gameserver.http import memory, npcs
 from gameserver.http.door import Door, from_this_machine
-from gameserver.http.memory import memory_routes
 from gameserver.http.metrics import Metrics
-from gameserver.http.npcs import Prompt, npc_routes
 from gameserver.http.openai.api import OpenAIApi
-from gameserver.inspection import Inspector
 from gameserver.readiness import Readiness
-from gameserver.tenants import Remit
-from npc.memory.memories import Memories
 
 STATIC = Path(__file__).parent / "static"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -43,7 +39,7 @@ _HEADERS = {
 }
 
 
-class Node(Protocol):
+class Node(npcs.Node, memory.Node, Protocol):
     """What the console needs to know of the node it belongs to."""
 
     readiness: Readiness
@@ -53,28 +49,8 @@ class Node(Protocol):
         """Whether the parts that must run do run."""
 
     @property
-    def prompts(self) -> Mapping[str, Prompt] | None:
-        """Prompts of recent turns by turn id; None where inspection is off."""
-
-    @property
-    def inspector(self) -> Inspector | None:
-        """Looks into the world; None before the node is up."""
-
-    @property
-    def memories(self) -> Memories | None:
-        """What NPCs remember; None if they do not, or before the node is up."""
-
-    @property
     def tenants(self) -> Collection[str]:
         """Names of the games on this server."""
-
-    def remit(self, game: str | None) -> Remit:
-        """What a game may see."""
-
-    async def forget(self, player: str, npc: str | None, game: str | None) -> int:
-        """Forget a player, to all NPCs or one of them, in all games or one; returns how many
-        records.
-        """
 
     def gauges(self) -> dict[str, float]:
         """All figures by name."""
@@ -120,8 +96,8 @@ class Console:
                 Route("/livez", self._livez),
                 Route("/metrics", self._metrics_page),
                 Route("/debug/gauges", self._gauges),
-                *npc_routes(node, door),
-                *memory_routes(node, door),
+                *npcs.npc_routes(node, door),
+                *memory.memory_routes(node, door),
                 Route("/playground.json", self._playground),
                 Route("/halt", self._halt, methods=["GET", "POST"]),
                 Route("/release", self._release, methods=["POST"]),

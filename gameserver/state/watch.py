@@ -55,13 +55,7 @@ class Watch:
     @property
     def is_current(self) -> bool:
         """Whether there is nothing to tell."""
-        registers, state, begun = self._state.registers, self._state, self._begun
-        return (
-            not self._full
-            and self._rev >= max(state.published, begun)
-            and self._far >= max(state.far_published, begun)
-            and max(self._rev, self._since) >= registers.forgotten
-        )
+        return not (self._full or self._lacks_moves or self._is_behind or self._is_cut_off)
 
     def messages(self, is_kept: Callable[[int], bool]) -> Iterator[Encoded]:
         """What the client is to be told now. The cursors have moved before each is yielded.
@@ -69,16 +63,34 @@ class Watch:
         Args:
             is_kept: whether a unit of the journal is.
         """
-        if max(self._rev, self._since) < self._state.registers.forgotten:
+        if self._is_cut_off:
             self.begin_anew()
         while (page := self._page(is_kept)) is not None:
             yield page
 
+    @property
+    def _until(self) -> int:
+        """The last change that it may be told of."""
+        return max(self._state.published, self._begun)
+
+    @property
+    def _is_behind(self) -> bool:
+        return self._rev < self._until
+
+    @property
+    def _lacks_moves(self) -> bool:
+        """Whether it is to be told all moves, those too that it could not see."""
+        return self._far < max(self._state.far_published, self._begun)
+
+    @property
+    def _is_cut_off(self) -> bool:
+        """Whether what it would have to be told of is not known any more."""
+        return max(self._rev, self._since) < self._state.registers.forgotten
+
     def _page(self, is_kept: Callable[[int], bool]) -> Encoded | None:
-        state = self._state
-        until, full = max(state.published, self._begun), self._full
-        all_moves = self._far < max(state.far_published, self._begun)
-        if self._rev >= until and not all_moves and not full:
+        state, until, full = self._state, self._until, self._full
+        all_moves = self._lacks_moves
+        if not (full or all_moves or self._is_behind):
             return None
         sees = everything if all_moves else state.view(self._player)
         items: list[Register] = []

@@ -149,3 +149,18 @@ class Player:
                     text = text + piece["text"] if piece["i"] else piece["text"]
                     n = piece["i"] + piece["n"]
         return text
+
+
+async def guess(server: GameServer, name: str, wishes: list[Message], *, most: int) -> None:
+    """Somebody tries to go on with sessions that are not theirs: `most` times they are given one of
+    their own, after that they are told to stop.
+    """
+    for attempt, wish in enumerate(wishes):
+        player = await Player.dial(server, name)
+        await player.send("identify", {"player": name, "resume": wish})
+        if attempt < most:
+            assert (await player.get("welcome"))["d"]["resumed"] is False
+            await player.socket.close()
+        else:
+            assert (await player.get("error"))["d"]["code"] == "rate_limited"
+            assert await player.closed() == 4429

@@ -15,7 +15,7 @@ from gameserver.game import GameServer
 from gameserver.stores.sqlite import SqliteStore
 from gameserver.stores.store import Holding, StoreDown
 from npc.cast import Cast
-from tests.gameserver.player import Player
+from tests.gameserver.player import Player, guess
 from tests.gameserver.stage import SCENE, byte_model, settings_with, until, write_pack
 from tests.gameserver.wanderer import Lost, Wanderer
 
@@ -275,16 +275,8 @@ async def test_guesses_at_a_session_that_was_not_read_yet_count_as_well(tmp_path
     await node.crash()
     await node.start()
     wish = ann.resume_wish()
-    for attempt in range(5):
-        eve = await Player.dial(node.server, "eve")
-        tried = wish if attempt == 0 else {**wish, "token": str(attempt)}
-        await eve.send("identify", {"player": "eve", "resume": tried})
-        if attempt < 3:
-            assert (await eve.get("welcome"))["d"]["resumed"] is False
-            await eve.socket.close()
-        else:
-            assert (await eve.get("error"))["d"]["code"] == "rate_limited"
-            assert await eve.closed() == 4429
+    tries = [wish, *({**wish, "token": str(number)} for number in range(1, 5))]
+    await guess(node.server, "eve", tries, most=3)
     assert node.server.gauges()["resumes_refused"] == 5
     await back(ann, node)
     assert ann.welcome["resumed"] is True

@@ -9,7 +9,7 @@ import pytest
 
 from gameserver.game import GameServer
 from gameserver.http.metrics import COUNTERS
-from tests.gameserver.player import Message, Player
+from tests.gameserver.player import Message, Player, guess
 from tests.gameserver.stage import SCENE, serving, until
 from tests.gameserver.wanderer import Wanderer
 
@@ -169,15 +169,8 @@ async def test_guessing_tokens_ends_and_never_hurts_the_owner(tmp_path: Path) ->
         wish = ann.resume_wish()
         ann.drop()
         await until(lambda: server.gauges()["sessions_away"] == 1)
-        for attempt in range(10):
-            eve = await Player.dial(server, "eve")
-            await eve.send("identify", {"player": "eve", "resume": {**wish, "token": str(attempt)}})
-            if attempt < 3:
-                assert (await eve.get("welcome"))["d"]["resumed"] is False
-                await eve.socket.close()
-            else:
-                assert (await eve.get("error"))["d"]["code"] == "rate_limited"
-                assert await eve.closed() == 4429
+        tries = [{**wish, "token": str(number)} for number in range(10)]
+        await guess(server, "eve", tries, most=3)
         await ann.connect()
         assert ann.welcome["resumed"] is True
 

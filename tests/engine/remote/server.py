@@ -84,6 +84,19 @@ def saying(*texts: str, usage: dict[str, Any] | None = None) -> Answer:
     return answer
 
 
+def pausing(go: asyncio.Event) -> Answer:
+    """An answer of two pieces, "Once" and " more.", the second of which comes when it may `go`."""
+
+    async def answer(call: Call) -> None:
+        await call.begin()
+        await call.say("Once")
+        await go.wait()
+        await call.say(" more.")
+        await call.end()
+
+    return answer
+
+
 async def listing(call: Call) -> None:
     """The list of models, which has one."""
     await call.answer(200, {"data": [{"id": MODEL, "max_model_len": 4096}]})

@@ -2,17 +2,15 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from engine.errors import InvalidRequest, RemoteFailed, RemoteUnavailable
 from engine.params import SamplingParams
-from tests.engine.remote.server import Call, event, far_server, saying
+from tests.engine.remote.server import Answer, Call, event, far_server, pausing, saying
 from tests.engine.remote.stage import PATIENCE_S, Heard, remote
 from tests.gameserver.stage import until
 
-Answer = Callable[[Call], Awaitable[None]]
 SOON = 0.3
 
 
@@ -268,16 +266,11 @@ async def test_requests_go_round() -> None:
 
 async def test_one_request_that_fails_leaves_the_others_alone() -> None:
     go = asyncio.Event()
+    good_answer, bad_answer = pausing(go), breaking_off(event("Hel"))
 
     async def answer(call: Call) -> None:
-        if call.body["messages"][0]["content"] == "bad":
-            await breaking_off(event("Hel"))(call)
-            return
-        await call.begin()
-        await call.say("Once")
-        await go.wait()
-        await call.say(" more.")
-        await call.end()
+        bad = call.body["messages"][0]["content"] == "bad"
+        await (bad_answer if bad else good_answer)(call)
 
     async with far_server(answer) as far, remote(far.url) as engine:
         good, bad = Heard(engine, "good"), Heard(engine, "bad")

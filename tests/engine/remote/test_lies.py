@@ -16,7 +16,7 @@ import pytest
 
 from engine.errors import RemoteFailed, RemoteUnavailable
 from engine.params import SamplingParams
-from tests.engine.remote.server import Answer, Call, event, far_server, saying
+from tests.engine.remote.server import Answer, Call, event, far_server, pausing, saying
 from tests.engine.remote.stage import PATIENCE_S, Heard, remote
 from tests.engine.remote.test_hostile import (
     SOON,
@@ -136,17 +136,10 @@ async def test_each_lie_is_a_typed_error_that_players_are_told_as_busy(
 async def test_no_lie_harms_those_who_are_told_the_truth() -> None:
     lies = {f"lie {number}": answer for number, (answer, _) in enumerate(LIES.values())}
     go = asyncio.Event()
+    truth = pausing(go)
 
     async def answer(call: Call) -> None:
-        said = call.body["messages"][0]["content"]
-        if said in lies:
-            await lies[said](call)
-            return
-        await call.begin()
-        await call.say("Once")
-        await go.wait()
-        await call.say(" more.")
-        await call.end()
+        await lies.get(call.body["messages"][0]["content"], truth)(call)
 
     settings = {"failures": 999, "backoff_s": 0.001, "backoff_most_s": 0.001}
     async with (

@@ -4,6 +4,8 @@ and those who are in the scene already notice nothing.
 Two nodes in this process, on a real Redis, so that each moment can be chosen.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,17 @@ async def resumed(server: Any, wish: Message) -> tuple[Player, Message]:
     return again, await again.receive()
 
 
+@asynccontextmanager
+async def stage(
+    tmp_path: Path, redis: RedisServer
+) -> AsyncIterator[tuple[Any, Any, Player, Player, Message]]:
+    """Two nodes; at the first are Ann, in its scene, and Eve, in none yet."""
+    redis.command("FLUSHALL")
+    async with node(tmp_path, redis, "one") as one, node(tmp_path, redis, "two") as two:
+        ann = await Player.enter(one)
+        yield one, two, ann, *(await begun(one))
+
+
 async def is_undisturbed(ann: Player) -> None:
     assert (await ann.hear("Still here?"))["status"] == "completed"
     assert not {"scene.moved", "scene.snapshot", "error"} & set(ann.types())
@@ -41,10 +54,7 @@ async def test_who_enters_first_stays_and_the_other_node_sends_on(
     tmp_path: Path, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Node two has seen that she is in no scene, and is about to take her session."""
-    redis.command("FLUSHALL")
-    async with node(tmp_path, redis, "one") as one, node(tmp_path, redis, "two") as two:
-        ann = await Player.enter(one)
-        eve, wish = await begun(one)
+    async with stage(tmp_path, redis) as (_, two, ann, eve, wish):
         claim, joined = two._journal.store.claim, []
 
         async def late(bucket: str, **how: Any) -> Any:
@@ -65,10 +75,7 @@ async def test_who_has_lost_her_session_on_the_way_in_does_not_get_in(
     tmp_path: Path, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Node two takes it while node one is looking for the scene."""
-    redis.command("FLUSHALL")
-    async with node(tmp_path, redis, "one") as one, node(tmp_path, redis, "two") as two:
-        ann = await Player.enter(one)
-        eve, wish = await begun(one)
+    async with stage(tmp_path, redis) as (one, two, ann, eve, wish):
         open_it, taken = one._world.open, []
 
         async def slow(*what: Any, **how: Any) -> Any:
